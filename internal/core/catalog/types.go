@@ -1,0 +1,155 @@
+package catalog
+
+import (
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/core/stream"
+	"github.com/tanist/tanist/internal/core/value"
+)
+
+// Objects of the catalog are immutable: a change replaces the object, so that views and listeners may share pointers.
+
+// VHost is a name space of exchanges and resources.
+type VHost struct {
+	Name string `json:"name"`
+}
+
+// Exchange routes messages to resources and other exchanges.
+type Exchange struct {
+	VHost      string      `json:"vhost"`
+	Name       string      `json:"name"`
+	Type       string      `json:"type"` // direct, fanout, topic, headers
+	Durable    bool        `json:"durable"`
+	AutoDelete bool        `json:"auto_delete,omitempty"` // goes with its last binding
+	Internal   bool        `json:"internal,omitempty"`
+	Alternate  string      `json:"alternate,omitempty"` // exchange for what this one cannot route
+	Args       value.Table `json:"args,omitempty"`
+	Builtin    bool        `json:"builtin,omitempty"`
+	Home       *Home       `json:"home,omitempty"` // set where not Durable
+}
+
+// Home ties a transient object to the node and the run that hold it; it goes when that boot is buried.
+type Home struct {
+	Node    string `json:"node"`
+	Boot    uint64 `json:"boot"`
+	Session uint64 `json:"session,omitempty"` // of an exclusive resource: the client session it goes with
+}
+
+// Binding routes from an exchange to a resource or another exchange.
+type Binding struct {
+	VHost       string      `json:"vhost"`
+	Source      string      `json:"source"`
+	Destination string      `json:"destination"`
+	ToExchange  bool        `json:"to_exchange,omitempty"`
+	Key         string      `json:"key"`
+	Args        value.Table `json:"args,omitempty"`
+}
+
+// Kind is what a resource is.
+type Kind string
+
+// The kinds of resource.
+const (
+	Queue  Kind = "queue"
+	Stream Kind = "stream"
+)
+
+// Resource is a queue or a stream. Durable ones are replicated; transient ones live in the memory of Home.
+type Resource struct {
+	Incarnation uint64           `json:"incarnation"`
+	VHost       string           `json:"vhost"`
+	Name        string           `json:"name"`
+	Kind        Kind             `json:"kind"`
+	Durable     bool             `json:"durable"`
+	AutoDelete  bool             `json:"auto_delete,omitempty"` // goes with its last consumer
+	Exclusive   bool             `json:"exclusive,omitempty"`
+	Home        *Home            `json:"home,omitempty"` // set where not Durable or Exclusive
+	Queue       *queue.Settings  `json:"queue,omitempty"`
+	Stream      *stream.Settings `json:"stream,omitempty"`
+	Args        value.Table      `json:"args,omitempty"` // the known arguments as declared, for later declarations to match
+	Policy      string           `json:"policy"`         // one of quorum's policies, as text
+	Partitions  []*Assignment    `json:"partitions"`
+}
+
+// Member is one place in an assignment. Only the named store is admitted.
+type Member struct {
+	Node  string        `json:"node"`
+	Store ident.StoreID `json:"store"`
+}
+
+// Assignment says who owns and follows a partition (design 1).
+type Assignment struct {
+	Partition ident.Partition `json:"partition"`
+	Epoch     uint64          `json:"epoch"`   // 0 until a first owner was committed
+	Version   uint64          `json:"version"` // counts every change
+	Owner     ident.Instance  `json:"owner"`
+	Followers []Member        `json:"followers,omitempty"`
+	Learners  []Member        `json:"learners,omitempty"`
+	Policy    string          `json:"policy"`
+	Pending   *Pending        `json:"pending,omitempty"`
+	Starts    []HistoryStart  `json:"starts,omitempty"` // ascending epochs, the last 32
+}
+
+// Eligible is E: the owner and the followers.
+func (a *Assignment) Eligible() int { return 1 + len(a.Followers) }
+
+// Pending is a transition that has been recorded and not yet committed (design 2 §5, step 1).
+type Pending struct {
+	ID    string `json:"id"`
+	Epoch uint64 `json:"epoch"` // the one that copies are sealed at
+	Cause string `json:"cause"`
+	Since int64  `json:"since"` // milliseconds since 1970
+}
+
+// HistoryStart is where an owner's history began.
+type HistoryStart struct {
+	Epoch    uint64     `json:"epoch"`
+	Position uint64     `json:"position"`
+	Offset   uint64     `json:"offset"`
+	Link     batch.Link `json:"link"`
+	Node     string     `json:"node"`
+}
+
+// Node is a member of the cluster.
+type Node struct {
+	Name   string        `json:"name"`
+	Store  ident.StoreID `json:"store"`
+	Boot   uint64        `json:"boot"`   // the last registered; older ones are buried
+	Number uint32        `json:"number"` // of this run, unique among all runs of all nodes; producer ids are made of it
+	AMQP   string        `json:"amqp,omitempty"`
+	Admin  string        `json:"admin,omitempty"`
+	Mesh   string        `json:"mesh,omitempty"`
+}
+
+// User may log in. Hash is argon2id in its usual text form.
+type User struct {
+	Name string `json:"name"`
+	Hash string `json:"hash"`
+	// Roles: "administrator" may do everything on the admin port, "monitoring" may read there.
+	Roles []string `json:"roles,omitempty"`
+}
+
+// Permission is what a user may do in a virtual host: regular expressions on names, as RabbitMQ has them.
+type Permission struct {
+	User      string `json:"user"`
+	VHost     string `json:"vhost"`
+	Configure string `json:"configure"`
+	Write     string `json:"write"`
+	Read      string `json:"read"`
+}
+
+// Change is one object replaced: Before nil means added, After nil removed. Objects are *VHost, *Exchange, *Binding, *Resource,
+// *Node, *User, *Permission or *Setting.
+type Change struct {
+	Index  uint64 // of the consensus entry that made it
+	Before any
+	After  any
+}
+
+// Setting is one runtime setting.
+type Setting struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Version uint64 `json:"version"`
+}
