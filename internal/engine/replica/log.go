@@ -1,3 +1,7 @@
+// Package replica runs the copies of one node: it drives core/partition and the state machines against a log, and answers gateways.
+//
+// One small actor per partition, pinned to a shared loop. It decides nothing that core decides, knows no client protocol, and reaches
+// storage, the catalog and gateways through the interfaces named here.
 package replica
 
 import (
