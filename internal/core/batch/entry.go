@@ -46,6 +46,14 @@ func AppendRecord(dst []byte, h RecordHeader, body ...[]byte) []byte {
 	return dst
 }
 
+// AppendRecordHeader appends a header with its Size as given; exactly that many bytes of body must be appended after it.
+func AppendRecordHeader(dst []byte, h RecordHeader) []byte {
+	at := len(dst)
+	dst = append(dst, make([]byte, RecordHeaderSize)...)
+	h.put(dst[at:])
+	return dst
+}
+
 func (h RecordHeader) put(p []byte) {
 	binary.LittleEndian.PutUint32(p[0:], h.Size)
 	binary.LittleEndian.PutUint32(p[4:], h.TTL)

@@ -3,7 +3,8 @@
 //
 // A gateway is one shard of one run of one node. It has one ordered stream to each partition that it works with. A stream is
 // opened by Attach and named by a number that rises; a newer one ends the older, and an owner ignores what comes on an old one.
-// All messages to an owner carry Partition, Gateway and Stream. Source: design 2 §2.
+// All messages to an owner carry Partition, Gateway and Stream. Messages are sent as values, not pointers. What a consumer's byte
+// credit is charged: of a queue len(Item.Body), of a stream Batch.Size. Source: design 2 §2.
 package protocol
 
 import (
@@ -76,7 +77,8 @@ type Publish struct {
 	// Runs divides the records by the producer whose (id, sequence) goes into the log. Where a client asked for its own
 	// (x-producer), such a run has its id and number; the others have the gateway's. Counts add up to Count.
 	Runs    []batch.Run
-	Records []byte // encoded by batch.AppendRecord
+	// Records are encoded by batch.AppendRecord. The gateway may use the bytes again once all of them are resolved on this stream.
+	Records []byte
 }
 
 // Published says that every sequence below UpTo that was not refused is confirmed.
@@ -133,6 +135,8 @@ type Subscribed struct {
 	Stream    uint64
 	Consumer  uint64
 	Refused   string
+	// Next is, of a stream, the offset that delivery begins at: what a gateway asks for on its next stream if nothing came before.
+	Next uint64
 }
 
 // Unsubscribe ends a consumer. Its claims stay. Unsubscribed answers once nothing more will be delivered to it.
