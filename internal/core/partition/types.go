@@ -46,18 +46,10 @@ type Snapshot struct {
 }
 
 // Page is a part of a snapshot, at most 1 MiB.
-type Page struct {
-	Number uint32
-	Data   []byte
-}
+type Page = batch.Page
 
 // Span is a half-open range of offsets.
-type Span struct{ From, To uint64 }
+type Span = batch.Span
 
 // BatchInfo is what an index knows of a batch.
-type BatchInfo struct {
-	Position, Offset uint64
-	Count, Records   uint32
-	Time             int64
-	Size             int
-}
+type BatchInfo = batch.Info
