@@ -1,0 +1,146 @@
+// Package admin is the HTTP front for operators: the JSON API under /api/v1, metrics for Prometheus, and health. It translates
+// between HTTP and a Backend that the node gives it; it decides nothing but who may ask. No engine may come in.
+package admin
+
+import (
+	"context"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+)
+
+// Backend is what a node answers to. Methods may be called from any goroutine and return early when ctx ends. Errors that a client
+// should see are *broker.Error, whose code picks the HTTP status; any other error is a fault of the node (500).
+type Backend interface {
+	// Authenticate checks a user's password and returns the user's roles. loopback says that the request came from this machine;
+	// the backend refuses guest otherwise. A wrong user or password is a *broker.Error with code AuthFailed.
+	Authenticate(ctx context.Context, user, password string, loopback bool) (roles []string, err error)
+
+	Overview(ctx context.Context) (Overview, error)
+	Nodes(ctx context.Context) ([]Node, error)
+	// Resources and Partitions are sorted by virtual host, name and partition.
+	Resources(ctx context.Context) ([]Resource, error)
+	Partitions(ctx context.Context) ([]Partition, error)
+
+	Users(ctx context.Context) ([]catalog.User, error) // without hashes
+	// PutUser creates or changes a user. Without a Password the old one stays.
+	PutUser(ctx context.Context, u UserUpdate) error
+	DeleteUser(ctx context.Context, name string) error
+	VHosts(ctx context.Context) ([]catalog.VHost, error)
+	PutVHost(ctx context.Context, name string) error
+	DeleteVHost(ctx context.Context, name string) error
+	Permissions(ctx context.Context) ([]catalog.Permission, error)
+	PutPermission(ctx context.Context, p catalog.Permission) error
+	DeletePermission(ctx context.Context, user, vhost string) error
+
+	// Metrics is a snapshot of the node's counters. It must be cheap: it is asked for every few seconds.
+	Metrics() Metrics
+	// Ready is nil once the node can serve every partition it owns; else the error says what it waits for. It must not block.
+	Ready() error
+}
+
+// UserUpdate is a change to a user.
+type UserUpdate struct {
+	Name     string    `json:"-"`
+	Password *string   `json:"password,omitempty"` // nil: unchanged
+	Roles    *[]string `json:"roles,omitempty"`    // nil: unchanged
+}
+
+// Overview is one screen about the whole cluster.
+type Overview struct {
+	Product    string `json:"product"`
+	Version    string `json:"version"`
+	Node       string `json:"node"`       // that answered
+	Controller string `json:"controller"` // the node that decides
+	Started    int64  `json:"started"`    // of this node, milliseconds since 1970
+	Ready      bool   `json:"ready"`
+	// NotReady says what the node waits for, if it is not ready.
+	NotReady   string `json:"not_ready,omitempty"`
+	Nodes      int    `json:"nodes"`
+	Resources  int    `json:"resources"`
+	Partitions int    `json:"partitions"`
+	// States counts partitions by state.
+	States map[State]int `json:"states"`
+	// Connections are the clients of this node.
+	Connections int `json:"connections"`
+	// Blocked is why publishers of this node are blocked; empty if they are not.
+	Blocked string `json:"blocked,omitempty"`
+	// PID is the process, for measuring it from outside.
+	PID int `json:"pid"`
+}
+
+// Node is one member of the cluster.
+type Node struct {
+	Name       string `json:"name"`
+	AMQP       string `json:"amqp"`  // host:port
+	Admin      string `json:"admin"` // host:port
+	Live       bool   `json:"live"`
+	Controller bool   `json:"controller"`
+	Health     string `json:"health"` // "ok", or a class of storage health (transient, pressure, full, permission, uncertain, corruption)
+	Draining   bool   `json:"draining"`
+}
+
+// Resource is a queue or stream with what its owners count.
+type Resource struct {
+	Name        string `json:"name"`
+	VHost       string `json:"vhost"`
+	Kind        string `json:"kind"` // queue or stream
+	Incarnation uint64 `json:"incarnation"`
+	Durable     bool   `json:"durable"`
+	Exclusive   bool   `json:"exclusive"`
+	AutoDelete  bool   `json:"auto_delete"`
+	Policy      string `json:"policy"`
+	Partitions  int    `json:"partitions"`
+	State       State  `json:"state"` // the worst of its partitions'
+	Ready       uint64 `json:"ready"` // messages; of a stream, records kept
+	Unsettled   uint64 `json:"unsettled"`
+	Consumers   int    `json:"consumers"`
+	Bytes       uint64 `json:"bytes"` // of the bodies kept, 0 if not known
+	// Arguments are the known arguments as declared, each as text.
+	Arguments map[string]string `json:"arguments,omitempty"`
+}
+
+// State is what a partition does for clients (design 6).
+type State string
+
+// The states of a partition, best first.
+const (
+	Serving    State = "serving"
+	Moving     State = "moving"
+	Recovering State = "recovering"
+	Waiting    State = "waiting"
+	Blocked    State = "blocked"
+)
+
+// States are all states, best first.
+var States = []State{Serving, Moving, Recovering, Waiting, Blocked}
+
+// Partition is one partition with its copies.
+type Partition struct {
+	Resource  string   `json:"resource"`
+	VHost     string   `json:"vhost"`
+	Kind      string   `json:"kind"`
+	Partition uint32   `json:"partition"`
+	Epoch     uint64   `json:"epoch"`
+	Version   uint64   `json:"version"`
+	Policy    string   `json:"policy"`
+	E         int      `json:"e"`
+	W         int      `json:"w"`
+	R         int      `json:"r"`
+	Owner     string   `json:"owner"`
+	Followers []string `json:"followers"`
+	Learners  []string `json:"learners"`
+	State     State    `json:"state"`
+	Confirmed uint64   `json:"confirmed"`
+	Copies    []Copy   `json:"copies"`
+}
+
+// Copy is one node's copy of a partition.
+type Copy struct {
+	Node     string `json:"node"`
+	Role     string `json:"role"` // owner, follower, learner, sealed or quarantined
+	Position uint64 `json:"position"`
+	Offset   uint64 `json:"offset"`
+	Durable  uint64 `json:"durable"` // position up to which it has been synced
+	Lag      uint64 `json:"lag"`     // entries behind the owner's tail
+	Health   string `json:"health"`  // as a node's, or "damaged"
+}
