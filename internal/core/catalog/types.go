@@ -1,3 +1,7 @@
+// Package catalog is the cluster's metadata as a replicated state machine: state, command → state, outcome, changes; and View, the
+// index that everybody who needs to look things up builds from the changes. It knows neither how commands are agreed on nor what
+// the changes bring about. No clock, no randomness and no order of a map may decide anything here: every node must get the same
+// state from the same commands, byte for byte.
 package catalog
 
 import (
@@ -139,8 +143,15 @@ type Permission struct {
 	Read      string `json:"read"`
 }
 
+// Cluster is what all nodes of a cluster share. There is one.
+type Cluster struct {
+	ID ident.StoreID `json:"id"`
+	// Format is the version of commands in use; it is raised once every node can read the next.
+	Format uint64 `json:"format"`
+}
+
 // Change is one object replaced: Before nil means added, After nil removed. Objects are *VHost, *Exchange, *Binding, *Resource,
-// *Node, *User, *Permission or *Setting.
+// *Node, *User, *Permission, *Setting or *Cluster.
 type Change struct {
 	Index  uint64 // of the consensus entry that made it
 	Before any

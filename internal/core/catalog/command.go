@@ -1,0 +1,260 @@
+package catalog
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// Format is the newest version of commands and snapshots that this code reads, and the one that it writes.
+const Format = 1
+
+// MaxCommand is the greatest size of an encoded command (design 2 §12).
+const MaxCommand = 256 << 10
+
+// MaxName is the greatest length of a name in bytes.
+const MaxName = 255
+
+// MaxPartitions is the greatest number of partitions of one resource.
+const MaxPartitions = 64
+
+// A command is a list of items:
+//
+//	u8 format | uvarint number of items | for each: u8 operation, uvarint length, body
+//
+// Each item is guarded by itself: one that is refused does not refuse the others. Items are applied in order, and later ones see
+// what earlier ones did.
+type op uint8
+
+const (
+	opInitCluster op = iota + 1
+	opRaiseFormat
+	opCreateVHost
+	opDeleteVHost
+	opDeclareExchange
+	opDeleteExchange
+	opBind
+	opUnbind
+	opDeclareResource
+	opDeleteResource
+	opPutUser
+	opDeleteUser
+	opPutPermission
+	opDeletePermission
+	opRegisterBoot
+	opRecordPending
+	opCommitTransition
+	opCancelPending
+	opPutSetting
+	opDeleteSetting
+)
+
+// Item is one guarded change, made by one of the constructors below.
+type Item struct {
+	op   op
+	body []byte
+	err  error
+}
+
+func item(o op, write func(*coder)) Item {
+	var c coder
+	write(&c)
+	return Item{o, c.buf, c.err}
+}
+
+func (i Item) size() int { return 1 + binary.MaxVarintLen32 + len(i.body) }
+
+// Encode makes a command of items. It returns ErrTooLarge for more than MaxCommand bytes, and ErrMalformed if a table is nested
+// too deep. Retrying is of no use.
+func Encode(items ...Item) ([]byte, error) {
+	size := 1 + binary.MaxVarintLen32
+	for _, i := range items {
+		if i.err != nil {
+			return nil, i.err
+		}
+		size += i.size()
+	}
+	if size > MaxCommand {
+		return nil, ErrTooLarge
+	}
+	b := append(make([]byte, 0, size), Format)
+	b = binary.AppendUvarint(b, uint64(len(items)))
+	for _, i := range items {
+		b = append(b, byte(i.op))
+		b = binary.AppendUvarint(b, uint64(len(i.body)))
+		b = append(b, i.body...)
+	}
+	return b, nil
+}
+
+// Chunks makes as few commands of items, in order, as MaxCommand allows. It fails as Encode does if one item alone is too large.
+func Chunks(items []Item) ([][]byte, error) {
+	var out [][]byte
+	for len(items) > 0 {
+		n, size := 0, 1+binary.MaxVarintLen32
+		for n < len(items) && (n == 0 || size+items[n].size() <= MaxCommand) {
+			size += items[n].size()
+			n++
+		}
+		cmd, err := Encode(items[:n]...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, cmd)
+		items = items[n:]
+	}
+	return out, nil
+}
+
+// decodeItems splits a command. Bodies are decoded by the operations.
+func decodeItems(cmd []byte) ([]Item, error) {
+	if len(cmd) == 0 {
+		return nil, fmt.Errorf("%w: empty command", ErrMalformed)
+	}
+	if cmd[0] == 0 || cmd[0] > Format {
+		return nil, fmt.Errorf("%w: format %d, known up to %d", ErrUnknownCommand, cmd[0], Format)
+	}
+	c := coder{reading: true, buf: cmd[1:]}
+	items := make([]Item, 0, min(c.count(0), 4096))
+	c.buf = cmd[1:]
+	for range c.count(0) {
+		var o uint8
+		c.u8(&o)
+		body := c.raw(c.count(0))
+		if c.err != nil {
+			return nil, c.err
+		}
+		items = append(items, Item{op: op(o), body: body})
+	}
+	if c.err == nil && len(c.buf) > 0 {
+		c.fail("%d bytes after the last item", len(c.buf))
+	}
+	return items, c.err
+}
+
+// InitCluster names the cluster, once. It is refused with Exists if the cluster has a name.
+func InitCluster(id ident.StoreID) Item {
+	k := Cluster{ID: id, Format: Format}
+	return item(opInitCluster, func(c *coder) { c.cluster(&k) })
+}
+
+// RaiseFormat raises the cluster's format from one version to a higher one, once all nodes can read it. A node that cannot stops.
+func RaiseFormat(from, to uint64) Item {
+	return item(opRaiseFormat, func(c *coder) { c.u64(&from); c.u64(&to) })
+}
+
+// CreateVHost makes a virtual host with its built-in exchanges. One that exists stays as it is: Created is false then.
+func CreateVHost(name string) Item {
+	return item(opCreateVHost, func(c *coder) { c.str(&name) })
+}
+
+// DeleteVHost removes a virtual host with everything in it.
+func DeleteVHost(name string) Item {
+	return item(opDeleteVHost, func(c *coder) { c.str(&name) })
+}
+
+// DeclareExchange makes an exchange, or checks that the one that exists is equivalent. Home must be set where it is not Durable,
+// and name the registered boot of its node.
+func DeclareExchange(e Exchange) Item {
+	return item(opDeclareExchange, func(c *coder) { c.exchange(&e) })
+}
+
+// DeleteExchange removes an exchange and its bindings. ifUnused refuses with InUse while bindings lead from it.
+func DeleteExchange(vhost, name string, ifUnused bool) Item {
+	return item(opDeleteExchange, func(c *coder) { c.str(&vhost); c.str(&name); c.bool(&ifUnused) })
+}
+
+// Bind adds a binding; one that exists stays as it is.
+func Bind(b Binding) Item { return item(opBind, func(c *coder) { c.binding(&b) }) }
+
+// Unbind removes a binding, and its source if that is an auto-delete exchange and this was its last one. Removing a binding that
+// does not exist changes nothing and is not refused, as RabbitMQ has it.
+func Unbind(b Binding) Item { return item(opUnbind, func(c *coder) { c.binding(&b) }) }
+
+// DeclareResource makes a resource of r, or checks that the one of that name is equivalent and for the session that asks. Of r the
+// Incarnation and Partitions are ignored: the catalog gives the incarnation, and every partition begins at epoch 1 with owner as its
+// only copy. Home must be set where it is not Durable or is Exclusive; such a resource lives in the memory of Home. owner and Home
+// must name registered boots.
+func DeclareResource(r Resource, owner ident.Instance, partitions uint32) Item {
+	r.Incarnation, r.Partitions = 0, nil
+	return item(opDeclareResource, func(c *coder) { c.resource(&r); c.instance(&owner); c.u32(&partitions) })
+}
+
+// DeleteResource removes a resource and its bindings. incarnation guards against a name that was recreated in between; 0 takes any.
+// Whether it is in use or empty only its owner knows (protocol.Close); that is asked before.
+func DeleteResource(vhost, name string, incarnation uint64) Item {
+	return item(opDeleteResource, func(c *coder) { c.str(&vhost); c.str(&name); c.u64(&incarnation) })
+}
+
+// PutUser adds or replaces a user.
+func PutUser(u User) Item { return item(opPutUser, func(c *coder) { c.user(&u) }) }
+
+// DeleteUser removes a user and its permissions.
+func DeleteUser(name string) Item { return item(opDeleteUser, func(c *coder) { c.str(&name) }) }
+
+// PutPermission adds or replaces what a user may do in a virtual host; both must exist. The patterns are checked by core/authz.
+func PutPermission(p Permission) Item {
+	return item(opPutPermission, func(c *coder) { c.permission(&p) })
+}
+
+// DeletePermission removes what a user may do in a virtual host.
+func DeletePermission(user, vhost string) Item {
+	return item(opDeletePermission, func(c *coder) { c.str(&user); c.str(&vhost) })
+}
+
+// RegisterBoot makes n.Boot the one run of node n.Name over n.Store, gives it a Number and buries older runs: transient objects
+// tied to them go. Repeating it changes nothing but addresses. It is refused with StaleBoot if a later boot is registered and with
+// StoreMoved if the name belongs to another store, or the store to another name.
+func RegisterBoot(n Node) Item {
+	n.Number = 0
+	return item(opRegisterBoot, func(c *coder) { c.node(&n) })
+}
+
+// RecordPending records a transition of one partition if its assignment is still at version. The transition's epoch must be
+// above the assignment's. A transition that is pending is only replaced by one of the same ID; repeating it as it stands changes
+// nothing.
+func RecordPending(p ident.Partition, version uint64, t Pending) Item {
+	return item(opRecordPending, func(c *coder) { c.partition(&p); c.u64(&version); c.pending(&t) })
+}
+
+// Commit is the outcome of a transition of one partition.
+type Commit struct {
+	Partition  ident.Partition
+	Version    uint64 // of the assignment that it was decided on, its pending transition included
+	Transition string
+	Owner      ident.Instance // must be the registered boot of its node
+	Followers  []Member
+	Learners   []Member
+	Start      HistoryStart // its epoch is the pending transition's and becomes the assignment's
+}
+
+// CommitTransition ends a pending transition: the owner and epoch change, the history start is appended, pending is cleared.
+func CommitTransition(t Commit) Item {
+	return item(opCommitTransition, func(c *coder) { c.commit(&t) })
+}
+
+func (c *coder) commit(t *Commit) {
+	c.partition(&t.Partition)
+	c.u64(&t.Version)
+	c.str(&t.Transition)
+	c.instance(&t.Owner)
+	list(c, &t.Followers, (*coder).member)
+	list(c, &t.Learners, (*coder).member)
+	c.start(&t.Start)
+}
+
+// CancelPending removes a pending transition. It may be proposed only while no seal request of it has been sent (design 2 §4).
+func CancelPending(p ident.Partition, version uint64, transition string) Item {
+	return item(opCancelPending, func(c *coder) { c.partition(&p); c.u64(&version); c.str(&transition) })
+}
+
+// PutSetting adds or changes a runtime setting if its version is still the one given; 0 means that there must be none.
+func PutSetting(name, value string, version uint64) Item {
+	return item(opPutSetting, func(c *coder) { c.str(&name); c.str(&value); c.u64(&version) })
+}
+
+// DeleteSetting removes a runtime setting if its version is still the one given. A later one of that name goes on counting.
+func DeleteSetting(name string, version uint64) Item {
+	return item(opDeleteSetting, func(c *coder) { c.str(&name); c.u64(&version) })
+}

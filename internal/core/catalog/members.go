@@ -1,0 +1,301 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// keepStarts is how many history starts an assignment keeps (design 2 §5).
+const keepStarts = 32
+
+func raiseFormat(s *State, c *coder) (ItemResult, error) {
+	var from, to uint64
+	c.u64(&from)
+	c.u64(&to)
+	if c.err == nil && len(c.buf) > 0 {
+		c.fail("%d bytes left", len(c.buf))
+	}
+	if c.err != nil {
+		return ItemResult{}, c.err
+	}
+	have := s.view.cluster
+	if have == nil {
+		return refuse(Refusal{Code: NotFound, What: "cluster"}), nil
+	}
+	if have.Format != from || to <= from {
+		return refuse(Refusal{
+			Code: VersionMoved, What: "cluster", Name: have.ID.String(),
+			Argument: "format", Have: number(have.Format), Want: number(from),
+		}), nil
+	}
+	if to > Format {
+		return ItemResult{}, fmt.Errorf("%w: format raised to %d, known up to %d", ErrUnknownCommand, to, Format)
+	}
+	after := *have
+	after.Format = to
+	s.change(have, &after)
+	return done(&after), nil
+}
+
+func (s *State) putUser(u *User) ItemResult {
+	if u.Name == "" || len(u.Name) > MaxName {
+		return refuse(Refusal{Code: Invalid, What: "user", Name: u.Name, Argument: "name", Want: "1 to 255 bytes"})
+	}
+	return replace(s, s.view.User(u.Name), u)
+}
+
+// replace puts an object in the place of have, which may be nil.
+func replace[T any](s *State, have, after *T) ItemResult {
+	if have == nil {
+		s.change(nil, after)
+		return ItemResult{Created: true, Object: after}
+	}
+	s.change(have, after)
+	return done(after)
+}
+
+func (s *State) deleteUser(a *args) ItemResult {
+	have := s.view.User(a.name)
+	if have == nil {
+		return refuse(Refusal{Code: NotFound, What: "user", Name: a.name})
+	}
+	for _, p := range s.view.Permissions() {
+		if p.User == a.name {
+			s.change(p, nil)
+		}
+	}
+	s.change(have, nil)
+	return done(have)
+}
+
+func (s *State) putPermission(p *Permission) ItemResult {
+	if s.view.User(p.User) == nil {
+		return refuse(Refusal{Code: NotFound, What: "user", Name: p.User})
+	}
+	if s.view.VHost(p.VHost) == nil {
+		return refuse(Refusal{Code: NotFound, What: "vhost", Name: p.VHost})
+	}
+	return replace(s, s.view.Permission(p.User, p.VHost), p)
+}
+
+func (s *State) deletePermission(a *args) ItemResult {
+	have := s.view.Permission(a.name, a.vhost)
+	if have == nil {
+		return refuse(Refusal{Code: NotFound, What: "permission", Name: a.name, VHost: a.vhost})
+	}
+	s.change(have, nil)
+	return done(have)
+}
+
+// registered checks that an instance is the registered run of its node.
+func (s *State) registered(i ident.Instance) *Refusal {
+	n := s.view.Node(i.Node)
+	switch {
+	case n == nil:
+		return &Refusal{Code: NotFound, What: "node", Name: i.Node}
+	case n.Store != i.Store:
+		return &Refusal{
+			Code: StoreMoved, What: "node", Name: i.Node, Argument: "store", Have: n.Store.String(), Want: i.Store.String(),
+		}
+	case n.Boot != i.Boot:
+		return &Refusal{Code: StaleBoot, What: "node", Name: i.Node, Have: number(n.Boot), Want: number(i.Boot)}
+	}
+	return nil
+}
+
+func (s *State) registerBoot(n *Node) ItemResult {
+	if n.Name == "" || len(n.Name) > MaxName || n.Store.IsZero() || n.Boot == 0 {
+		return refuse(Refusal{Code: Invalid, What: "node", Name: n.Name, Argument: "instance", Want: "name, store and boot must be set"})
+	}
+	for _, other := range s.view.Nodes() {
+		if other.Store == n.Store && other.Name != n.Name {
+			return refuse(Refusal{
+				Code: StoreMoved, What: "store", Name: n.Store.String(), Argument: "node", Have: other.Name, Want: n.Name,
+			})
+		}
+	}
+	have := s.view.Node(n.Name)
+	if have == nil {
+		s.runs++
+		n.Number = s.runs
+		s.change(nil, n)
+		return ItemResult{Created: true, Object: n}
+	}
+	n.Number = have.Number
+	same := ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
+	refused := s.registered(same)
+	switch {
+	case refused == nil:
+		if *have == *n {
+			return done(have)
+		}
+	case refused.Code == StaleBoot && n.Boot > have.Boot:
+		s.runs++
+		n.Number = s.runs
+	default:
+		return ItemResult{Refused: refused}
+	}
+	s.change(have, n)
+	s.bury(n)
+	return done(n)
+}
+
+// bury removes what earlier runs of a node held in memory.
+func (s *State) bury(n *Node) {
+	buried := func(h *Home) bool { return h != nil && h.Node == n.Name && h.Boot < n.Boot }
+	for _, r := range s.view.AllResources() {
+		if buried(r.Home) {
+			s.dropResource(r)
+		}
+	}
+	for _, v := range s.view.VHosts() {
+		for _, e := range s.view.Exchanges(v.Name) {
+			// An auto-delete exchange may have gone with another.
+			if buried(e.Home) && s.view.Exchange(v.Name, e.Name) == e {
+				s.dropExchange(e)
+			}
+		}
+	}
+}
+
+// guard finds an assignment that is still at a version.
+func (s *State) guard(p ident.Partition, version uint64) (*Assignment, *Refusal) {
+	a, _ := s.view.Assignment(p)
+	if a == nil {
+		return nil, &Refusal{Code: NotFound, What: "partition", Name: p.String()}
+	}
+	if a.Version != version {
+		return a, &Refusal{
+			Code: VersionMoved, What: "partition", Name: p.String(), Argument: "version", Have: number(a.Version), Want: number(version),
+		}
+	}
+	return a, nil
+}
+
+// assign replaces the assignment of a partition, counting its version up.
+func (s *State) assign(a Assignment) ItemResult {
+	a.Version++
+	r := s.view.Incarnation(a.Partition.Incarnation)
+	after := *r
+	after.Partitions = slices.Clone(r.Partitions)
+	after.Partitions[a.Partition.Index] = &a
+	s.change(r, &after)
+	return done(&after)
+}
+
+func transitionMoved(a *Assignment, want string) ItemResult {
+	have := "none"
+	if a.Pending != nil {
+		have = a.Pending.ID
+	}
+	return refuse(Refusal{
+		Code: TransitionMoved, What: "partition", Name: a.Partition.String(), Argument: "transition", Have: have, Want: want,
+	})
+}
+
+func (s *State) recordPending(x *args) ItemResult {
+	a, refused := s.guard(x.partition, x.number)
+	if a != nil && a.Pending != nil && *a.Pending == x.pending {
+		return done(s.view.Incarnation(x.partition.Incarnation)) // a repeat, whose first answer was lost
+	}
+	if refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	if a.Pending != nil && a.Pending.ID != x.pending.ID {
+		return transitionMoved(a, x.pending.ID)
+	}
+	if x.pending.Epoch <= a.Epoch || (a.Pending != nil && x.pending.Epoch < a.Pending.Epoch) || x.pending.ID == "" {
+		return refuse(Refusal{
+			Code: Invalid, What: "partition", Name: x.partition.String(), Argument: "transition",
+			Want: fmt.Sprintf("id %q at epoch %d, while the assignment is at epoch %d", x.pending.ID, x.pending.Epoch, a.Epoch),
+		})
+	}
+	after := *a
+	after.Pending = &x.pending
+	return s.assign(after)
+}
+
+func (s *State) commitTransition(t *Commit) ItemResult {
+	a, refused := s.guard(t.Partition, t.Version)
+	if refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	if a.Pending == nil || a.Pending.ID != t.Transition {
+		return transitionMoved(a, t.Transition)
+	}
+	if refused := s.registered(t.Owner); refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	if t.Start.Epoch != a.Pending.Epoch || len(t.Followers)+len(t.Learners) > 64 || repeats(t) {
+		return refuse(Refusal{
+			Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",
+			Want: fmt.Sprintf("start at epoch %d for a transition to epoch %d, and no member twice", t.Start.Epoch, a.Pending.Epoch),
+		})
+	}
+	after := *a
+	after.Epoch, after.Owner, after.Followers, after.Learners, after.Pending = t.Start.Epoch, t.Owner, t.Followers, t.Learners, nil
+	from := max(0, len(a.Starts)+1-keepStarts)
+	after.Starts = append(slices.Clone(a.Starts[from:]), t.Start)
+	return s.assign(after)
+}
+
+// repeats reports whether a node has two places in a committed assignment.
+func repeats(t *Commit) bool {
+	names := []string{t.Owner.Node}
+	for _, m := range slices.Concat(t.Followers, t.Learners) {
+		names = append(names, m.Node)
+	}
+	slices.SortFunc(names, cmp.Compare)
+	return len(slices.Compact(names)) != 1+len(t.Followers)+len(t.Learners)
+}
+
+func (s *State) cancelPending(x *args) ItemResult {
+	a, refused := s.guard(x.partition, x.number)
+	if refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	if a.Pending == nil || a.Pending.ID != x.text {
+		return transitionMoved(a, x.text)
+	}
+	after := *a
+	after.Pending = nil
+	return s.assign(after)
+}
+
+// settingAt finds a setting that is still at a version, 0 for none.
+func (s *State) settingAt(name string, version uint64) (*Setting, *Refusal) {
+	have, at := s.view.Setting(name), uint64(0)
+	if have != nil {
+		at = have.Version
+	}
+	if at != version {
+		return have, &Refusal{
+			Code: VersionMoved, What: "setting", Name: name, Argument: "version", Have: number(at), Want: number(version),
+		}
+	}
+	return have, nil
+}
+
+func (s *State) putSetting(a *args) ItemResult {
+	have, refused := s.settingAt(a.name, a.number)
+	if refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	s.versions++
+	return replace(s, have, &Setting{Name: a.name, Value: a.text, Version: s.versions})
+}
+
+func (s *State) deleteSetting(a *args) ItemResult {
+	have, refused := s.settingAt(a.name, a.number)
+	if refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	if have == nil {
+		return refuse(Refusal{Code: NotFound, What: "setting", Name: a.name})
+	}
+	s.change(have, nil)
+	return done(have)
+}
