@@ -1,0 +1,103 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// Propose takes a batch that the owner has made to continue its log. The caller appends it to storage at once and then reports
+// AppendDone or Fail. The first batch of an epoch is its mark. ErrNotOwner and ErrClosed are returned when the copy may not append.
+func (c *Copy) Propose(b batch.Batch, link batch.Link) error {
+	switch {
+	case c.role != Owner:
+		return ErrNotOwner
+	case c.closed:
+		return ErrClosed
+	case b.Epoch != c.epoch || !b.Follows(c.tail):
+		return fmt.Errorf("%w: at %d of epoch %d, the log ends at %d of epoch %d", ErrGap, b.Position, b.Epoch, c.tail.Position, c.epoch)
+	}
+	c.tail = c.tail.After(b, link)
+	if c.mark == 0 {
+		c.mark = c.tail.Position
+	}
+	c.flight = append(c.flight, c.tail)
+	return nil
+}
+
+// AppendDone tells that the oldest append in flight, an owner's or a follower's, is durable.
+func (c *Copy) AppendDone(out *Effects) {
+	if len(c.flight) == 0 {
+		return
+	}
+	c.durable = c.flight[0]
+	c.flight = append(c.flight[:0], c.flight[1:]...)
+	c.advance(out)
+	if c.step == idle && (c.sealing > 0 || c.want != nil) {
+		c.proceed(out)
+	}
+}
+
+// Trim lets go of memory that an idle copy does not need.
+func (c *Copy) Trim() {
+	if len(c.flight) == 0 {
+		c.flight = nil
+	}
+}
+
+// Progressed tells how far a follower or learner of this epoch holds the log durably. What comes from another epoch is ignored.
+func (c *Copy) Progressed(from ident.StoreID, epoch, position uint64, out *Effects) {
+	if c.role != Owner || epoch != c.epoch {
+		return
+	}
+	i := slices.IndexFunc(c.progress, func(p Progress) bool { return p.Store == from })
+	if i < 0 {
+		i = len(c.progress)
+		c.progress = append(c.progress, Progress{Store: from})
+	}
+	c.progress[i].Position = max(c.progress[i].Position, min(position, c.tail.Position))
+	c.advance(out)
+}
+
+// Progress is what followers and learners reported in this epoch. The slice must not be kept.
+func (c *Copy) Progress() []Progress { return c.progress }
+
+// advance moves the confirmed position: durable on the owner and on W−1 admitted followers, and not before the epoch's mark is.
+func (c *Copy) advance(out *Effects) {
+	if c.role != Owner || c.closed || c.mark == 0 || len(c.sets) == 0 {
+		return
+	}
+	at := c.durable.Position
+	for i := range c.sets {
+		at = min(at, c.held(&c.sets[i]))
+	}
+	if at < c.mark || at <= c.confirmed {
+		return
+	}
+	c.confirmed = at
+	*out = append(*out, Effect{Kind: Advanced, Epoch: c.epoch, Position: at})
+}
+
+// held is the highest position that the owner and W−1 of a set's followers hold durably.
+func (c *Copy) held(s *Set) uint64 {
+	need := s.W - 1
+	if need <= 0 {
+		return c.durable.Position
+	}
+	if need > len(s.Followers) {
+		return 0
+	}
+	var few [8]uint64
+	at := few[:0]
+	for _, f := range s.Followers {
+		var p uint64
+		if i := slices.IndexFunc(c.progress, func(p Progress) bool { return p.Store == f }); i >= 0 {
+			p = c.progress[i].Position
+		}
+		at = append(at, p)
+	}
+	slices.Sort(at)
+	return min(at[len(at)-need], c.durable.Position)
+}
