@@ -165,6 +165,13 @@ func (s *State) bind(b *Binding) ItemResult {
 	if have := sp.bindings[keyOf(b)]; have != nil {
 		return done(have)
 	}
+	if match, ok := b.Args.Get("x-match"); ok && sp.exchanges[b.Source].Type == "headers" &&
+		!slices.Contains([]string{"all", "any", "all-with-x", "any-with-x"}, match.Str) {
+		return refuse(Refusal{
+			Code: Invalid, What: "binding", Name: b.Destination, VHost: b.VHost, Argument: "x-match",
+			Want: match.Text() + " is none of all, any, all-with-x, any-with-x",
+		})
+	}
 	s.change(nil, b)
 	return ItemResult{Created: true, Object: b}
 }

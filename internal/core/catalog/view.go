@@ -296,11 +296,12 @@ func sortedValues[K cmp.Ordered, O any](m map[K]O) []O {
 }
 
 func sortBindings(l []*Binding) []*Binding {
-	slices.SortFunc(l, compareBindings)
+	slices.SortFunc(l, CompareBindings)
 	return l
 }
 
-func compareBindings(a, b *Binding) int {
+// CompareBindings orders bindings of one virtual host by source, destination, key and arguments.
+func CompareBindings(a, b *Binding) int {
 	if c := cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Destination, b.Destination),
 		compareBool(a.ToExchange, b.ToExchange), strings.Compare(a.Key, b.Key)); c != 0 {
 		return c
