@@ -76,7 +76,7 @@ type Publish struct {
 	Count uint32
 	// Runs divides the records by the producer whose (id, sequence) goes into the log. Where a client asked for its own
 	// (x-producer), such a run has its id and number; the others have the gateway's. Counts add up to Count.
-	Runs    []batch.Run
+	Runs []batch.Run
 	// Records are encoded by batch.AppendRecord. The gateway may use the bytes again once all of them are resolved on this stream.
 	Records []byte
 }
@@ -296,13 +296,16 @@ type Detach struct{ To }
 type DeadLetter struct {
 	Partition ident.Partition
 	Number    uint64
-	Offset    uint64
-	Reason    string // "rejected", "expired", "maxlen", "delivery_limit"
-	Count     uint32
-	Time      int64
-	Record    batch.RecordHeader
-	Body      []byte
-	Reply     Sender
+	// Lane divides the numbers: within a lane they rise and go one at a time. The producer is named of partition and lane, so that a
+	// dead letter which was refused and is asked for again under its number is never taken for a duplicate.
+	Lane   uint8
+	Offset uint64
+	Reason string // "rejected", "expired", "maxlen", "delivery_limit"
+	Count  uint32
+	Time   int64
+	Record batch.RecordHeader
+	Body   []byte
+	Reply  Sender
 }
 
 // DeadLettered answers DeadLetter: every target confirmed it, or it is to be dropped (cycle, no route). Kept means that a target

@@ -9,10 +9,12 @@ package gateway
 import (
 	"time"
 
+	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/route"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -30,6 +32,8 @@ type Env struct {
 
 	// Directory finds the owners of partitions.
 	Directory Directory
+	// Proposer changes the catalog.
+	Proposer Proposer
 	// Passwords checks who logs in.
 	Passwords Passwords
 	// Undertaker rewrites dead messages; nil publishes them as they are.
@@ -64,45 +68,138 @@ type Limits struct {
 	ConfirmTimeout     time.Duration // after which a publish is unknown; default 30 s
 }
 
-// Node is what the shards of one node share.
-type Node struct{}
-
-// NewNode makes the part that the shards of one node share.
-func NewNode() *Node { return &Node{} }
+// Proposer proposes commands to the catalog. done is called once, from any goroutine, after the changes were given to every
+// listener of the catalog.
+type Proposer interface {
+	Propose(cmd []byte, done func(catalog.Result, error))
+}
 
 // Shard is the gateway on one shared loop.
 type Shard struct {
-	env Env
-	box exec.Mailbox
+	env          Env
+	box          exec.Mailbox
+	limits       Limits
+	gateway      protocol.Gateway
+	publishBytes int64
+	now          time.Duration // monotonic, as of the message in hand
+
+	view      *catalog.View
+	router    *route.Router
+	rights    *authz.Checker
+	resources int    // in the view
+	topology  uint64 // counts applied changes
+
+	byPartition map[ident.Partition]*attachment
+	attachments []*attachment // the same, in the order they were made
+	dirty       []*attachment
+	ticking     bool
+	stream      uint64
+	generation  uint32 // of producer ids
+	requests    uint64
+	consumers   uint64
+	names       uint64
+	bytes       int64 // published and not resolved
+	blocked     string
+	courier     courier
+	proposals   []proposal
+
+	sessions      []*session // in the order they came
+	sessionCount  uint64
+	dirtySessions []*session
+	stopped       []*session // held because the shard has too much unresolved
+	pumps         []*consumer
+
+	buffers    buffers
+	blocks     []*block // for use again
+	deliveries []broker.Delivery
+	stats      Counters
 }
 
 // New makes a shard. It knows nothing of the catalog before Apply.
 func New(env Env) *Shard {
-	s := &Shard{env: env}
+	s := &Shard{
+		env: env, limits: env.Limits.withDefaults(),
+		gateway:     protocol.Gateway{Node: env.Local.Node, Boot: env.Local.Boot, Shard: env.Shard},
+		byPartition: map[ident.Partition]*attachment{},
+		view:        catalog.NewView(), router: route.New(),
+	}
+	s.publishBytes = s.limits.PublishBytes / int64(max(env.Shards, 1))
+	s.rights = authz.New(s.view)
+	s.courier.sh = s
+	s.now = env.Clock.Mono()
 	s.box = env.Loop.Spawn("gateway", s)
 	return s
 }
 
-// Open implements broker.Broker.
-func (s *Shard) Open(broker.Peer, broker.Listener) broker.Session { panic("gateway: not built yet") }
+func (l Limits) withDefaults() Limits {
+	if l.MessageSize == 0 {
+		l.MessageSize = 16 << 20
+	}
+	if l.PublishBytes == 0 {
+		l.PublishBytes = 256 << 20
+	}
+	if l.PartitionBytes == 0 {
+		l.PartitionBytes = 8 << 20
+	}
+	if l.ConsumerBytes == 0 {
+		l.ConsumerBytes = 1 << 20
+	}
+	if l.ConfirmTimeout == 0 {
+		l.ConfirmTimeout = 30 * time.Second
+	}
+	return l
+}
 
-// Receive implements exec.Actor.
-func (s *Shard) Receive(msg any) {}
+// proposal is one item on its way to the catalog.
+type proposal struct {
+	item catalog.Item
+	done func(catalog.ItemResult, error)
+}
 
-// Flush implements exec.Actor.
-func (s *Shard) Flush() {}
+// propose has the catalog apply an item; done is called once that is applied here too. Items of one round share commands.
+func (s *Shard) propose(it catalog.Item, done func(catalog.ItemResult, error)) {
+	s.proposals = append(s.proposals, proposal{it, done})
+	s.box.Touch()
+}
 
-// Send implements protocol.Sender: answers of owners and dead letters of the replicas beside the shard. Any goroutine may call it.
-func (s *Shard) Send(msg any) { s.box.Post(msg) }
+// sendProposals proposes what gathered in the round, in as few commands as there is room in.
+func (s *Shard) sendProposals() {
+	for ps := s.proposals; len(ps) > 0; {
+		s.proposals = nil
+		n, cmd, err := pack(ps)
+		group := ps[:n:n]
+		ps = ps[n:]
+		if err != nil {
+			for _, p := range group {
+				s.post(func() { p.done(catalog.ItemResult{}, err) })
+			}
+			continue
+		}
+		s.env.Proposer.Propose(cmd, func(res catalog.Result, err error) {
+			s.post(func() {
+				for i, p := range group {
+					var r catalog.ItemResult
+					if err == nil {
+						r = res.Items[i]
+					}
+					p.done(r, err)
+				}
+			})
+		})
+	}
+}
 
-// Apply takes changes of the catalog, in order; the first call carries the whole catalog. Any goroutine may call it.
-func (s *Shard) Apply(changes []catalog.Change) {}
-
-// Serving says that the owner of a partition may be reached now: a shard that waits for it tries at once. Any goroutine may call it.
-func (s *Shard) Serving(p ident.Partition) {}
-
-// SetBlocked holds publishes while reason is not empty; settles go on. Any goroutine may call it.
-func (s *Shard) SetBlocked(reason string) {}
-
-// Shutdown tells every session to close. Any goroutine may call it.
-func (s *Shard) Shutdown(reason string) {}
+// pack makes one command of as many proposals as fit, at least one. An error is that of the first.
+func pack(ps []proposal) (n int, cmd []byte, err error) {
+	n = min(len(ps), 256)
+	for {
+		items := make([]catalog.Item, n)
+		for i := range items {
+			items[i] = ps[i].item
+		}
+		if cmd, err = catalog.Encode(items...); err == nil || n == 1 {
+			return n, cmd, err
+		}
+		n = (n + 1) / 2
+	}
+}

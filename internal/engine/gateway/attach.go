@@ -1,0 +1,326 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// attachment is a shard's work with one partition, across all the streams to its owners.
+type attachment struct {
+	sh  *Shard
+	p   ident.Partition
+	res *catalog.Resource
+
+	state   attachState
+	stream  uint64
+	to      protocol.Sender // the owner, as the directory named it for this stream
+	backoff time.Duration
+	attempt uint64        // counts connects, so that a timer of an earlier one is known
+	since   time.Duration // when the state was entered
+	idle    bool          // nothing was in hand at the last sweep
+	dirty   bool          // on the shard's list for the next Flush
+	gone    bool          // the partition was deleted
+
+	out      outbox
+	stopped  []*session // held by Flow until out is short again
+	resent   uint64     // the sequence that a PublishExpected made us go back to
+	resentAt time.Duration
+
+	consumers []*consumer // subscribed, in that order
+	holders   []*holder   // that hold something unsettled, or may
+	settles   settles
+	requests  []*request // not answered, in order
+}
+
+type attachState uint8
+
+const (
+	waiting   attachState = iota // for an owner: a timer or an event connects
+	attaching                    // Attach is sent
+	open
+)
+
+const (
+	firstBackoff  = 2 * time.Millisecond
+	lastBackoff   = time.Second
+	attachTimeout = 2 * time.Second
+)
+
+// retry connects again, if nothing has since.
+type retry struct {
+	a       *attachment
+	attempt uint64
+}
+
+// attach gives the attachment of a partition and makes one if there is none.
+func (s *Shard) attach(res *catalog.Resource, p ident.Partition) *attachment {
+	if a := s.byPartition[p]; a != nil {
+		return a
+	}
+	a := &attachment{sh: s, p: p, res: res, out: newOutbox(s.producer()), backoff: firstBackoff}
+	s.byPartition[p] = a
+	s.attachments = append(s.attachments, a)
+	a.touch()
+	return a
+}
+
+// touch has the attachment looked at when the shard flushes.
+func (a *attachment) touch() {
+	a.idle = false
+	if !a.dirty {
+		a.dirty = true
+		a.sh.dirty = append(a.sh.dirty, a)
+		a.sh.box.Touch()
+	}
+}
+
+// flush sends what was gathered, or begins to look for the owner.
+func (a *attachment) flush() {
+	a.dirty = false
+	if a.gone {
+		return
+	}
+	if a.state == waiting && a.attempt == 0 {
+		a.connect()
+	}
+	if a.state == open {
+		a.sendPublishes()
+		a.sendSettles()
+	}
+}
+
+// connect opens a new stream to whoever the directory says is the owner.
+func (a *attachment) connect() {
+	s := a.sh
+	a.attempt++
+	to := s.env.Directory.Sender(a.p)
+	if to == nil {
+		a.wait()
+		return
+	}
+	s.stream++
+	a.to, a.stream = to, s.stream
+	a.enter(attaching)
+	first := uint64(1)
+	if !a.out.fresh {
+		first = a.out.head + a.out.shift
+	}
+	a.to.Send(protocol.Attach{To: a.address(), Reply: s, Producer: a.out.producer, First: first, Claims: a.claims()})
+	s.watch()
+}
+
+func (a *attachment) address() protocol.To {
+	return protocol.To{Partition: a.p, Gateway: a.sh.gateway, Stream: a.stream}
+}
+
+func (a *attachment) enter(st attachState) { a.state, a.since = st, a.sh.now }
+
+// wait leaves the stream and connects again after a while that doubles each time, or as soon as an event says so.
+func (a *attachment) wait() {
+	a.enter(waiting)
+	a.to = nil
+	a.sh.box.After(a.backoff, retry{a, a.attempt})
+	a.backoff = min(2*a.backoff, lastBackoff)
+}
+
+// lost is called when the stream is known to lead nowhere.
+func (a *attachment) lost() {
+	if a.state != waiting && !a.gone {
+		a.wait()
+	}
+}
+
+// again connects at once: something has changed.
+func (a *attachment) again() {
+	if !a.gone {
+		a.backoff = firstBackoff
+		a.connect()
+	}
+}
+
+// claims are the deliveries that are held, and those whose settling is not confirmed: an owner that does not know of a claim would
+// neither take the settle nor keep from delivering again.
+func (a *attachment) claims() []protocol.Claim {
+	var cs []protocol.Claim
+	for _, h := range a.holders {
+		h.held.each(func(off uint64) { cs = append(cs, protocol.Claim{Consumer: h.id, Offset: off}) })
+	}
+	for _, m := range a.settles.kept {
+		cs = appendClaims(cs, m.items)
+	}
+	return appendClaims(cs, a.settles.open)
+}
+
+func appendClaims(cs []protocol.Claim, items []protocol.SettleItem) []protocol.Claim {
+	for _, it := range items {
+		for off := it.First; off <= it.Last; off++ {
+			cs = append(cs, protocol.Claim{Consumer: it.Consumer, Offset: off})
+		}
+	}
+	return cs
+}
+
+// attached is called when the owner has opened the stream: what is in hand is sent again, in order, before anything new.
+func (a *attachment) attached(m protocol.Attached) {
+	a.enter(open)
+	a.backoff, a.resent = firstBackoff, 0
+	a.out.expect(a.sh, m.Expect)
+	a.resubscribe()
+	a.resendSettles()
+	for _, r := range a.requests {
+		a.ask(r)
+	}
+	a.touch()
+}
+
+// resubscribe gives the owner of a new stream the consumers, under their old numbers. Those that were being cancelled have ended.
+func (a *attachment) resubscribe() {
+	var cancelled []*consumer
+	k := 0
+	for _, c := range a.consumers {
+		if c.state == cancelling {
+			cancelled = append(cancelled, c)
+			continue
+		}
+		a.consumers[k] = c
+		k++
+		c.subscribe()
+	}
+	clear(a.consumers[k:])
+	a.consumers = a.consumers[:k]
+	for _, c := range cancelled {
+		c.finishCancel()
+	}
+}
+
+// drop ends the work with a partition that was deleted.
+func (a *attachment) drop(reason string) {
+	if a.gone {
+		return
+	}
+	a.gone = true
+	s := a.sh
+	a.resolve(a.out.sent(), broker.Unknown, reason)
+	a.resolve(a.out.tail, broker.Refused, reason)
+	a.out.pop(s, false)
+	a.relieve()
+	requests := a.requests
+	a.requests = nil
+	for _, r := range requests {
+		r.done(protocol.Counted{}, protocol.GetDone{}, broker.Errorf(broker.NotFound, "%s", reason))
+	}
+	consumers := a.consumers
+	a.consumers = nil
+	for _, c := range consumers {
+		c.ended(reason)
+	}
+	for _, h := range a.holders {
+		h.dropped()
+	}
+	a.holders = nil
+	s.remove(a)
+}
+
+// busy reports whether anything is in hand that the owner has to know of.
+func (a *attachment) busy() bool {
+	return !a.out.empty() || len(a.consumers) > 0 || len(a.requests) > 0 || !a.settles.empty() || a.holding()
+}
+
+func (a *attachment) holding() bool {
+	k := 0
+	for _, h := range a.holders {
+		if h.held.len() > 0 {
+			a.holders[k] = h
+			k++
+		} else {
+			h.listed = false
+		}
+	}
+	clear(a.holders[k:])
+	a.holders = a.holders[:k]
+	return k > 0
+}
+
+// leave forgets an idle partition, so that one that nobody works with costs nothing here.
+func (a *attachment) leave() {
+	if a.state == open {
+		a.to.Send(protocol.Detach{To: a.address()})
+	}
+	a.gone = true
+	a.sh.remove(a)
+}
+
+// receive handles an answer of the owner on the present stream.
+func (a *attachment) receive(msg any) {
+	switch m := msg.(type) {
+	case protocol.Attached:
+		if a.state == attaching {
+			a.attached(m)
+		}
+	case protocol.NotServing:
+		a.lost()
+	case protocol.Published:
+		a.published(m)
+	case protocol.PublishRefused:
+		a.refused(m)
+	case protocol.PublishExpected:
+		a.expected(m)
+	case protocol.PublishUnknown:
+		a.lost()
+	case protocol.Subscribed:
+		a.subscribed(m)
+	case protocol.Unsubscribed:
+		a.unsubscribed(m)
+	case protocol.ConsumerEnded:
+		a.consumerEnded(m)
+	case protocol.Deliver:
+		a.deliver(m)
+	case protocol.StreamData:
+		a.streamData(m)
+	case protocol.Settled:
+		a.settles.confirmed(m.Seq)
+	case protocol.GetDone:
+		a.answered(m.Request, protocol.Counted{}, m)
+	case protocol.Counted:
+		a.answered(m.Request, m, protocol.GetDone{})
+	}
+}
+
+// place says which partition and stream an owner's message is of; ok is false for anything else.
+func place(msg any) (p ident.Partition, stream uint64, ok bool) {
+	switch m := msg.(type) {
+	case protocol.Attached:
+		return m.Partition, m.Stream, true
+	case protocol.NotServing:
+		return m.Partition, m.Stream, true
+	case protocol.Published:
+		return m.Partition, m.Stream, true
+	case protocol.PublishRefused:
+		return m.Partition, m.Stream, true
+	case protocol.PublishExpected:
+		return m.Partition, m.Stream, true
+	case protocol.PublishUnknown:
+		return m.Partition, m.Stream, true
+	case protocol.Subscribed:
+		return m.Partition, m.Stream, true
+	case protocol.Unsubscribed:
+		return m.Partition, m.Stream, true
+	case protocol.ConsumerEnded:
+		return m.Partition, m.Stream, true
+	case protocol.Deliver:
+		return m.Partition, m.Stream, true
+	case protocol.StreamData:
+		return m.Partition, m.Stream, true
+	case protocol.Settled:
+		return m.Partition, m.Stream, true
+	case protocol.GetDone:
+		return m.Partition, m.Stream, true
+	case protocol.Counted:
+		return m.Partition, m.Stream, true
+	}
+	return p, 0, false
+}

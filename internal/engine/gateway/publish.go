@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/value"
+)
+
+// memo remembers where the last message went: clients mostly publish to the same place again.
+type memo struct {
+	exchange, key string
+	topology      uint64 // the state of the catalog that it holds for
+	targets       []*attachment
+}
+
+// headers stands between a message's Headers and the router, to know whether they were asked for.
+type headers struct {
+	from  func() value.Table
+	asked bool
+	call  func() value.Table // get, made once
+}
+
+func (h *headers) get() value.Table {
+	h.asked = true
+	if h.from == nil {
+		return nil
+	}
+	return h.from()
+}
+
+// Publish implements broker.Session.
+func (x *session) Publish(tag broker.Tag, m *broker.Message) *broker.Error {
+	if err := x.usable(); err != nil {
+		return err
+	}
+	s := x.sh
+	size := envelopeSize(m)
+	if size > s.limits.MessageSize {
+		return broker.Errorf(broker.TooLarge, "message of %d bytes is larger than the limit of %d", size, s.limits.MessageSize)
+	}
+	if len(m.Exchange) > 255 || len(m.RoutingKey) > 255 {
+		return broker.Errorf(broker.Precondition, "exchange and routing key must be at most 255 bytes")
+	}
+	targets, err := x.targets(m)
+	if err != nil {
+		return err
+	}
+	s.stats.Published++
+	x.published++
+	if !x.publishes {
+		x.publishes = true
+		x.touch()
+	}
+	switch len(targets) {
+	case 0:
+		x.unroutable(tag, m)
+	case 1:
+		targets[0].add(m, size, entry{session: x, tag: tag})
+	default:
+		s.fanOut(targets, m, size, &group{session: x, tag: tag})
+	}
+	x.hold(targets)
+	return nil
+}
+
+// unroutable ends a message that no resource takes: that it is gone is what was asked for, unless it is mandatory.
+func (x *session) unroutable(tag broker.Tag, m *broker.Message) {
+	if m.Mandatory {
+		x.sh.stats.Returned++
+		x.l.Returned(tag, m, "NO_ROUTE")
+	}
+	x.resolved(tag, broker.Confirmed, "")
+}
+
+// fanOut appends one message to several partitions; g ends when all of them have answered.
+func (s *Shard) fanOut(targets []*attachment, m *broker.Message, size int, g *group) {
+	g.left = len(targets)
+	rec := targets[0].add(m, size, entry{group: g})
+	for _, a := range targets[1:] {
+		a.addRecord(m, rec, entry{group: g})
+	}
+}
+
+// hold stops the session's reading while too much of what was published is not resolved.
+func (x *session) hold(targets []*attachment) {
+	s := x.sh
+	for _, a := range targets {
+		if a.out.bytes > s.limits.PartitionBytes {
+			a.stop(x)
+		}
+	}
+	if s.bytes > s.publishBytes {
+		for _, y := range s.stopped {
+			if x == y {
+				return
+			}
+		}
+		s.stopped = append(s.stopped, x)
+		x.stop()
+	}
+}
+
+// targets routes a message. The slice is valid until the next call.
+func (x *session) targets(m *broker.Message) ([]*attachment, *broker.Error) {
+	s := x.sh
+	k := &x.memo
+	if k.topology == s.topology && k.exchange == m.Exchange && k.key == m.RoutingKey && len(m.CC) == 0 && alive(k.targets) {
+		return k.targets, nil
+	}
+	if err := x.mayWrite(m.Exchange); err != nil {
+		return nil, err
+	}
+	x.headers.from, x.headers.asked = m.Headers, false
+	found, err := s.router.Route(x.vhost, m.Exchange, m.RoutingKey, m.CC, x.headers.call)
+	x.headers.from = nil
+	if err != nil {
+		return nil, broker.Errorf(broker.NotFound, "%s", err)
+	}
+	k.topology = 0
+	k.targets = k.targets[:0]
+	for _, r := range found {
+		k.targets = append(k.targets, s.attach(r, partition(r)))
+	}
+	if !x.headers.asked && len(m.CC) == 0 {
+		k.topology, k.exchange, k.key = s.topology, m.Exchange, m.RoutingKey
+	}
+	return k.targets, nil
+}
+
+// alive reports whether none of the attachments was left meanwhile.
+func alive(as []*attachment) bool {
+	for _, a := range as {
+		if a.gone {
+			return false
+		}
+	}
+	return true
+}

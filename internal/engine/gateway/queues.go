@@ -1,0 +1,332 @@
+package gateway
+
+import (
+	"log/slog"
+
+	"github.com/tanist/tanist/internal/core/authz"
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// policy of resources that are declared.
+const policy = "majority_durable"
+
+// DeclareQueue implements broker.Session.
+func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *broker.Error)) {
+	err := x.usable()
+	if err == nil && q.Passive {
+		var r *catalog.Resource
+		if r, err = x.resource(q.Name); err == nil {
+			x.count(r, done)
+			return
+		}
+	}
+	if err == nil {
+		err = x.checkQueue(&q)
+	}
+	if err != nil {
+		done(broker.QueueInfo{}, err)
+		return
+	}
+	r := catalog.Resource{
+		VHost: x.vhost, Name: q.Name, Kind: q.Kind, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
+		Args: q.Args, Policy: policy,
+	}
+	if q.Kind == catalog.Stream {
+		r.Stream = &q.Stream
+	} else {
+		r.Kind, r.Queue = catalog.Queue, &q.Queue
+	}
+	if q.Exclusive {
+		r.Home = x.sh.home(x.id)
+	} else if !q.Durable {
+		r.Home = x.sh.home(0)
+	}
+	if have := x.sh.view.Resource(x.vhost, q.Name); have != nil {
+		if refused := catalog.EquivalentResource(have, &r); refused != nil {
+			done(broker.QueueInfo{}, answer(catalog.ItemResult{Refused: refused}, nil))
+			return
+		}
+		x.count(have, done)
+		return
+	}
+	x.sh.propose(catalog.DeclareResource(r, x.sh.env.Local, 1), func(o catalog.ItemResult, err error) {
+		x.declared(q.Name, o, err, done)
+	})
+}
+
+// checkQueue checks what the catalog does not, and makes up a name where none is given.
+func (x *session) checkQueue(q *broker.QueueSpec) *broker.Error {
+	if len(q.Name) > catalog.MaxName {
+		return broker.Errorf(broker.Precondition, "queue name is longer than %d bytes", catalog.MaxName)
+	}
+	made := q.Name == ""
+	if made {
+		q.Name = x.sh.madeUpName()
+	}
+	if err := x.mayConfigure("queue", q.Name); err != nil {
+		return err
+	}
+	have := x.sh.view.Resource(x.vhost, q.Name)
+	if have == nil && !made && reserved(q.Name) {
+		return broker.Errorf(broker.AccessRefused, "queue name '%s' contains reserved prefix 'amq.*'", q.Name)
+	}
+	if have != nil && x.locked(have) {
+		_, err := x.resource(q.Name)
+		return err
+	}
+	if dlx := q.Queue.DeadLetterExchange; dlx != nil {
+		if err := x.mayRead("queue", q.Name); err != nil {
+			return err
+		}
+		if err := x.may(authz.Write, "exchange", *dlx); err != nil {
+			return err
+		}
+	}
+	if most := x.sh.limits.Queues; have == nil && most > 0 && x.sh.resources >= most {
+		return broker.Errorf(broker.ResourceError, "queue '%s' was not declared: the limit of %d queues is reached", q.Name, most)
+	}
+	return nil
+}
+
+// declared is called once the catalog's answer has been applied here.
+func (x *session) declared(name string, o catalog.ItemResult, err error, done func(broker.QueueInfo, *broker.Error)) {
+	if e := answer(o, err); e != nil {
+		if !x.closed {
+			done(broker.QueueInfo{}, e)
+		}
+		return
+	}
+	r := x.sh.view.Resource(x.vhost, name)
+	if r == nil {
+		if !x.closed {
+			done(broker.QueueInfo{}, broker.Errorf(broker.Unavailable, "queue '%s' was deleted while it was declared", name))
+		}
+		return
+	}
+	if r.Exclusive && o.Created {
+		if x.closed {
+			x.sh.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(catalog.ItemResult, error) {})
+			return
+		}
+		x.exclusive = append(x.exclusive, r)
+	}
+	if !x.closed {
+		x.count(r, done)
+	}
+}
+
+// count asks the owner for counts; that it answers also means that the partition exists.
+func (x *session) count(r *catalog.Resource, done func(broker.QueueInfo, *broker.Error)) {
+	a := x.sh.attach(r, partition(r))
+	a.request(protocol.Stats{}, func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
+		if x.closed {
+			return
+		}
+		if err == nil && c.Refused != "" {
+			err = broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': %s", r.Name, r.VHost, c.Refused)
+		}
+		done(broker.QueueInfo{Name: r.Name, Messages: clamp(c.Ready), Consumers: clamp(c.Consumers)}, err)
+	})
+}
+
+func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
+
+// DeleteQueue implements broker.Session. Deleting what does not exist succeeds.
+func (x *session) DeleteQueue(name string, ifUnused, ifEmpty bool, done func(uint32, *broker.Error)) {
+	err := x.usable()
+	if err == nil {
+		err = x.mayConfigure("queue", name)
+	}
+	var r *catalog.Resource
+	if err == nil {
+		r, err = x.resource(name)
+	}
+	if err != nil {
+		if err.Code == broker.NotFound {
+			err = nil
+		}
+		done(0, err)
+		return
+	}
+	a := x.sh.attach(r, partition(r))
+	a.request(protocol.Close{IfUnused: ifUnused, IfEmpty: ifEmpty},
+		func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
+			x.closedForDeletion(a, r, c, err, done)
+		})
+}
+
+// closedForDeletion is called when the owner has stopped admitting, or says why not.
+func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, c protocol.Counted, err *broker.Error,
+	done func(uint32, *broker.Error),
+) {
+	reply := func(n uint32, e *broker.Error) {
+		if !x.closed {
+			done(n, e)
+		}
+	}
+	if err != nil && err.Code == broker.NotFound {
+		reply(0, nil) // somebody else was quicker
+		return
+	}
+	if err != nil {
+		reply(0, err)
+		return
+	}
+	if c.Refused != "" {
+		reply(0, broker.Errorf(broker.Precondition, "queue '%s' in vhost '%s' %s", r.Name, r.VHost, c.Refused))
+		return
+	}
+	x.sh.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(o catalog.ItemResult, perr error) {
+		e := answer(o, perr)
+		if e != nil && e.Code != broker.NotFound {
+			a.reopen()
+			trace.Warn(x.sh.env.Trace, "gateway.delete.refused", slog.String("queue", r.Name), slog.String("vhost", r.VHost),
+				slog.String("reason", e.Text))
+			reply(0, e)
+			return
+		}
+		reply(clamp(c.Ready), nil)
+	})
+}
+
+// reopen undoes Close. On a later stream there is nothing to undo: closing does not outlive an owner, and a new one is asked
+// anew.
+func (a *attachment) reopen() {
+	if !a.gone && a.state == open {
+		a.to.Send(protocol.Reopen{To: a.address()})
+	}
+}
+
+// PurgeQueue implements broker.Session.
+func (x *session) PurgeQueue(name string, done func(uint32, *broker.Error)) {
+	r, err := x.readable(name)
+	if err == nil && r.Kind == catalog.Stream {
+		err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and cannot be purged", name, x.vhost)
+	}
+	if err != nil {
+		done(0, err)
+		return
+	}
+	a := x.sh.attach(r, partition(r))
+	a.request(protocol.Purge{}, func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
+		if x.closed {
+			return
+		}
+		if err == nil && c.Refused != "" {
+			err = broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': %s", r.Name, r.VHost, c.Refused)
+		}
+		done(clamp(c.Ready), err)
+	})
+}
+
+// readable finds a resource that this session may take messages from.
+func (x *session) readable(name string) (*catalog.Resource, *broker.Error) {
+	if err := x.usable(); err != nil {
+		return nil, err
+	}
+	if err := x.mayRead("queue", name); err != nil {
+		return nil, err
+	}
+	return x.resource(name)
+}
+
+// Get implements broker.Session.
+func (x *session) Get(name string, noAck bool, done func(broker.Delivery, bool, *broker.Error)) {
+	r, err := x.readable(name)
+	if err == nil && r.Kind == catalog.Stream {
+		err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and is only read by consumers", name, x.vhost)
+	}
+	if err != nil {
+		done(broker.Delivery{}, false, err)
+		return
+	}
+	a := x.sh.attach(r, partition(r))
+	a.request(protocol.Get{NoAck: noAck}, func(_ protocol.Counted, g protocol.GetDone, err *broker.Error) {
+		x.got(a, r, noAck, g, err, done)
+	})
+}
+
+func (x *session) got(a *attachment, r *catalog.Resource, noAck bool, g protocol.GetDone, err *broker.Error,
+	done func(broker.Delivery, bool, *broker.Error),
+) {
+	if x.closed {
+		if err == nil && g.OK && !noAck {
+			a.settles.add(0, g.Item.Offset, protocol.Release)
+			a.touch()
+		}
+		return
+	}
+	if err == nil && g.Refused != "" {
+		err = refusal(r.Name, r.VHost, g.Refused)
+	}
+	if err != nil || !g.OK {
+		done(broker.Delivery{}, false, err)
+		return
+	}
+	if !noAck {
+		x.fetched(a).hold(g.Item.Offset)
+	}
+	x.sh.stats.Delivered++
+	done(broker.Delivery{
+		Ref:         broker.Ref{Partition: a.p, Offset: g.Item.Offset},
+		Redelivered: g.Item.Again, Count: g.Item.Count, Record: g.Item.Record, Payload: g.Item.Body, Left: clamp(g.Left),
+	}, true, nil)
+}
+
+// Consume implements broker.Session.
+func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
+	r, err := x.readable(c.Queue)
+	if err == nil {
+		err = x.checkConsumer(&c)
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	s := x.sh
+	s.consumers++
+	n := &consumer{num: c.Consumer, spec: c, started: done, window: s.limits.ConsumerBytes, prefetch: c.Prefetch}
+	n.a, n.session, n.id = s.attach(r, partition(r)), x, s.consumers
+	if r.Kind == catalog.Stream {
+		n.reader = &reader{}
+	}
+	x.consumers[c.Consumer] = n
+	x.order = append(x.order, n)
+	n.a.consumers = append(n.a.consumers, n)
+	n.a.touch()
+	if n.a.state == open {
+		n.subscribe()
+	}
+}
+
+func (x *session) checkConsumer(c *broker.ConsumeSpec) *broker.Error {
+	if c.Consumer == 0 || x.consumers[c.Consumer] != nil {
+		return broker.Errorf(broker.Internal, "consumer number %d is taken", c.Consumer)
+	}
+	if most := x.sh.limits.Consumers; most > 0 && len(x.order) >= most {
+		return broker.Errorf(broker.ResourceError, "no further consumer on queue '%s': the limit of %d consumers of one connection is reached",
+			c.Queue, most)
+	}
+	return nil
+}
+
+// Cancel implements broker.Session.
+func (x *session) Cancel(consumer uint64, done func()) {
+	c := x.consumers[consumer]
+	if c == nil {
+		done()
+		return
+	}
+	c.cancel(func() {
+		if x.closed {
+			return
+		}
+		if c.held.len() == 0 {
+			x.forget(c)
+		}
+		done()
+	})
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"encoding/binary"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// reader unpacks a stream's shared batches for one consumer, as far as its prefetch allows.
+type reader struct {
+	next    uint64 // the offset that is wanted next
+	known   bool   // next counts
+	batches []batch.Batch
+	waiting int64 // bytes of batches
+	pos     walk  // in batches[0]
+	cursor  uint64
+}
+
+// end is the offset after what has come.
+func (r *reader) end() uint64 {
+	if n := len(r.batches); n > 0 {
+		return max(r.next, r.batches[n-1].EndOffset())
+	}
+	return r.next
+}
+
+// drop lets go of what has not been handed over. Settling what has still moves the cursor.
+func (r *reader) drop() {
+	if r != nil {
+		r.batches, r.waiting, r.pos = nil, 0, walk{}
+	}
+}
+
+// walk is a place in a batch.
+type walk struct {
+	begun bool
+	run   int
+	left  uint32 // entries of the run
+	kind  batch.Kind
+	rest  []byte
+	off   uint64
+}
+
+func (w *walk) begin(b batch.Batch) {
+	*w = walk{begun: true, run: -1, rest: b.Payload(), off: b.Offset}
+}
+
+// record gives the next record of b; ok is false at the end of the batch.
+func (w *walk) record(b batch.Batch) (h batch.RecordHeader, body []byte, off uint64, ok bool) {
+	for {
+		for w.left == 0 {
+			if w.run++; w.run >= b.Runs() {
+				return h, nil, 0, false
+			}
+			r := b.Run(w.run)
+			w.left, w.kind = r.Count, r.Kind
+		}
+		w.left--
+		if w.kind == batch.KindRecord {
+			h, body, w.rest, _ = batch.ParseRecord(w.rest) // the batch was checked when it was parsed
+			w.off++
+			return h, body, w.off - 1, true
+		}
+		w.rest = w.rest[batch.EventHeaderSize+int(binary.LittleEndian.Uint32(w.rest)):]
+	}
+}
+
+func (a *attachment) streamData(m protocol.StreamData) {
+	_, c := a.consumer(m.Consumer)
+	if c == nil || c.session.closed || c.reader == nil {
+		return
+	}
+	r := c.reader
+	if !r.known || len(r.batches) == 0 && m.First > r.next {
+		r.next, r.known = m.First, true
+	}
+	for _, b := range m.Batches {
+		r.batches = append(r.batches, b)
+		r.waiting += int64(b.Size())
+	}
+	c.pump()
+	c.pay()
+}
+
+// pump hands records over while prefetch and byte credit allow.
+func (c *consumer) pump() {
+	r, s := c.reader, c.a.sh
+	ds := s.takeDeliveries()
+	for len(r.batches) > 0 && c.mayTake() {
+		b := r.batches[0]
+		if !r.pos.begun {
+			r.pos.begin(b)
+		}
+		h, body, off, ok := r.pos.record(b)
+		if !ok {
+			c.owed += int64(b.Size())
+			r.waiting -= int64(b.Size())
+			r.pos = walk{}
+			r.batches[0] = batch.Batch{}
+			r.batches = r.batches[1:]
+			continue
+		}
+		if off < r.next {
+			continue
+		}
+		r.next = off + 1
+		if !c.spec.NoAck {
+			c.held.add(off)
+		}
+		c.undrain += int64(len(body))
+		ds = append(ds, broker.Delivery{
+			Ref: broker.Ref{Partition: c.a.p, Consumer: c.num, Offset: off}, Stream: true, Record: h, Payload: body,
+		})
+	}
+	if len(ds) == 0 {
+		s.keepDeliveries(ds)
+		return
+	}
+	s.stats.Delivered += uint64(len(ds))
+	c.session.l.Delivered(c.num, ds)
+	s.keepDeliveries(ds)
+}
+
+func (c *consumer) mayTake() bool {
+	if c.undrain >= c.window || c.state != running {
+		return false
+	}
+	return c.spec.NoAck || c.prefetch == 0 || c.held.len() < int(c.prefetch)
+}
+
+// read settles records of a stream: room for more, and the cursor moves to the oldest that is not settled.
+func (c *consumer) read() {
+	if c.spec.Cursor != "" {
+		at, ok := c.held.least()
+		if !ok {
+			at = c.reader.next
+		}
+		if at > c.reader.cursor {
+			c.reader.cursor = at
+			c.a.settles.move(c.spec.Cursor, at)
+			c.a.touch()
+		}
+	}
+	c.a.sh.pump(c)
+}
+
+// pump has the consumer's reader looked at when the shard flushes.
+func (s *Shard) pump(c *consumer) {
+	if !c.pumping {
+		c.pumping = true
+		s.pumps = append(s.pumps, c)
+		s.box.Touch()
+	}
+}

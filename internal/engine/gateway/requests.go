@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// request is one question to an owner that is asked again on every new stream until it is answered.
+type request struct {
+	id   uint64
+	born time.Duration
+	late bool // answered by a time-out
+	what any  // protocol.Get, Purge, Stats or Close, without its address
+	// done is called once with the answer, or with an error once there cannot be one.
+	done func(c protocol.Counted, g protocol.GetDone, err *broker.Error)
+}
+
+// request asks the owner.
+func (a *attachment) request(what any, done func(protocol.Counted, protocol.GetDone, *broker.Error)) {
+	a.sh.requests++
+	r := &request{id: a.sh.requests, born: a.sh.now, what: what, done: done}
+	a.requests = append(a.requests, r)
+	a.touch()
+	a.sh.watch()
+	if a.state == open {
+		a.ask(r)
+	}
+}
+
+func (a *attachment) ask(r *request) {
+	switch q := r.what.(type) {
+	case protocol.Get:
+		q.To, q.Request = a.address(), r.id
+		a.to.Send(q)
+	case protocol.Purge:
+		q.To, q.Request = a.address(), r.id
+		a.to.Send(q)
+	case protocol.Stats:
+		q.To, q.Request = a.address(), r.id
+		a.to.Send(q)
+	case protocol.Close:
+		q.To, q.Request = a.address(), r.id
+		a.to.Send(q)
+	}
+}
+
+func (a *attachment) answered(id uint64, c protocol.Counted, g protocol.GetDone) {
+	for i, r := range a.requests {
+		if r.id == id {
+			a.requests = append(a.requests[:i], a.requests[i+1:]...)
+			r.done(c, g, nil)
+			return
+		}
+	}
+}

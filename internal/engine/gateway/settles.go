@@ -1,0 +1,101 @@
+package gateway
+
+import "github.com/tanist/tanist/internal/core/protocol"
+
+// settles are what clients said of deliveries of one partition, and the moves of cursors: gathered until the shard flushes, kept and
+// sent again on every new stream until the owner has confirmed them.
+type settles struct {
+	open    []protocol.SettleItem
+	cursors []cursorMove // not sent yet
+	kept    []settleMessage
+	seq     uint64
+}
+
+type cursorMove struct {
+	name   string
+	offset uint64
+}
+
+// settleMessage is one protocol.Settle, or where items is empty one protocol.Cursor.
+type settleMessage struct {
+	seq    uint64
+	items  []protocol.SettleItem
+	cursor cursorMove
+}
+
+// settleItems bounds the items of one message.
+const settleItems = 4096
+
+func (s *settles) empty() bool { return len(s.open) == 0 && len(s.cursors) == 0 && len(s.kept) == 0 }
+
+// add gathers one offset. Only offsets next to each other become a range: an owner settles everything in a range that the consumer
+// holds, and between two offsets there may be one that is on its way to it.
+func (s *settles) add(consumer, off uint64, o protocol.Outcome) {
+	if n := len(s.open); n > 0 {
+		it := &s.open[n-1]
+		if it.Consumer == consumer && it.Outcome == o && it.Last+1 == off {
+			it.Last = off
+			return
+		}
+	}
+	s.open = append(s.open, protocol.SettleItem{Consumer: consumer, First: off, Last: off, Outcome: o})
+}
+
+// move gathers a cursor's move; a later one replaces an earlier.
+func (s *settles) move(name string, offset uint64) {
+	for i := range s.cursors {
+		if s.cursors[i].name == name {
+			s.cursors[i].offset = offset
+			return
+		}
+	}
+	s.cursors = append(s.cursors, cursorMove{name, offset})
+}
+
+// confirmed lets go of every message up to a number.
+func (s *settles) confirmed(seq uint64) {
+	n := 0
+	for n < len(s.kept) && s.kept[n].seq <= seq {
+		n++
+	}
+	k := copy(s.kept, s.kept[n:])
+	clear(s.kept[k:])
+	s.kept = s.kept[:k]
+}
+
+// sendSettles sends what was gathered since the last flush.
+func (a *attachment) sendSettles() {
+	s := &a.settles
+	for len(s.open) > 0 {
+		n := min(len(s.open), settleItems)
+		items := append(make([]protocol.SettleItem, 0, n), s.open[:n]...)
+		s.open = s.open[:copy(s.open, s.open[n:])]
+		s.seq++
+		s.kept = append(s.kept, settleMessage{seq: s.seq, items: items})
+		a.sendSettle(s.kept[len(s.kept)-1])
+	}
+	for _, c := range s.cursors {
+		s.seq++
+		s.kept = append(s.kept, settleMessage{seq: s.seq, cursor: c})
+		a.sendSettle(s.kept[len(s.kept)-1])
+	}
+	s.cursors = s.cursors[:0]
+	if len(s.kept) > 0 {
+		a.sh.watch()
+	}
+}
+
+func (a *attachment) sendSettle(m settleMessage) {
+	if m.items != nil {
+		a.to.Send(protocol.Settle{To: a.address(), Seq: m.seq, Items: m.items})
+		return
+	}
+	a.to.Send(protocol.Cursor{To: a.address(), Seq: m.seq, Name: m.cursor.name, Offset: m.cursor.offset})
+}
+
+// resendSettles sends what an earlier owner did not confirm. The numbers are the old ones.
+func (a *attachment) resendSettles() {
+	for _, m := range a.settles.kept {
+		a.sendSettle(m)
+	}
+}

@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// Messages that a shard posts to itself.
+type (
+	applied  []catalog.Change
+	serving  ident.Partition
+	blocking string
+	shutdown string
+	call     func()
+	tick     struct{}
+)
+
+// tickEvery is how often time-outs are looked at while anything is in hand.
+const tickEvery = time.Second
+
+// requestTimeout bounds how long a client waits for an owner that is not there.
+const requestTimeout = 30 * time.Second
+
+// post has f called on the shard's loop.
+func (s *Shard) post(f func()) { s.box.Post(call(f)) }
+
+// Receive implements exec.Actor.
+func (s *Shard) Receive(msg any) {
+	s.now = s.env.Clock.Mono()
+	switch m := msg.(type) {
+	case call:
+		m()
+	case applied:
+		s.apply(m)
+	case serving:
+		if a := s.byPartition[ident.Partition(m)]; a != nil && a.state == waiting {
+			a.again()
+		}
+	case retry:
+		if m.a.state == waiting && m.a.attempt == m.attempt && !m.a.gone {
+			m.a.connect()
+		}
+	case tick:
+		s.ticking = false
+		s.tick()
+	case blocking:
+		s.block(string(m))
+	case shutdown:
+		s.closeSessions(func(*session) bool { return true }, broker.Errorf(broker.Unavailable, "%s", string(m)))
+	case protocol.DeadLetter:
+		s.courier.receive(m)
+	default:
+		if p, stream, ok := place(msg); ok {
+			if a := s.byPartition[p]; a != nil && a.stream == stream && a.state != waiting {
+				a.receive(msg)
+			}
+		}
+	}
+}
+
+// Flush implements exec.Actor: what was gathered in the round is sent.
+func (s *Shard) Flush() {
+	s.now = s.env.Clock.Mono()
+	for i := 0; i < len(s.pumps); i++ {
+		c := s.pumps[i]
+		c.pumping = false
+		if c.state == running {
+			c.pump()
+			c.pay()
+		}
+	}
+	clear(s.pumps)
+	s.pumps = s.pumps[:0]
+	s.sendProposals()
+	for i := 0; i < len(s.dirty); i++ {
+		s.dirty[i].flush()
+	}
+	clear(s.dirty)
+	s.dirty = s.dirty[:0]
+	for i := 0; i < len(s.dirtySessions); i++ {
+		s.dirtySessions[i].flush()
+	}
+	clear(s.dirtySessions)
+	s.dirtySessions = s.dirtySessions[:0]
+}
+
+// watch keeps the timer going while something may time out.
+func (s *Shard) watch() {
+	if !s.ticking {
+		s.ticking = true
+		s.box.After(tickEvery, tick{})
+	}
+}
+
+func (s *Shard) tick() {
+	more := false
+	for _, a := range slices.Clone(s.attachments) {
+		if a.gone {
+			continue
+		}
+		a.expire(s.limits.ConfirmTimeout)
+		a.expireRequests()
+		if a.state == attaching && s.now-a.since > attachTimeout {
+			a.again()
+		}
+		if a.busy() {
+			a.idle = false
+			more = more || !a.out.empty() || len(a.requests) > 0 || a.state != open
+			continue
+		}
+		if a.idle {
+			a.leave()
+			continue
+		}
+		a.idle, more = true, true
+	}
+	if more {
+		s.watch()
+	}
+}
+
+// expireRequests answers those that have waited too long. What they asked may still happen; a deletion's Close is undone.
+func (a *attachment) expireRequests() {
+	for _, r := range a.requests {
+		if r.late || a.sh.now-r.born < requestTimeout {
+			continue
+		}
+		r.late = true
+		done := r.done
+		r.done = func(c protocol.Counted, g protocol.GetDone, err *broker.Error) { a.late(r, c, g, err) }
+		done(protocol.Counted{}, protocol.GetDone{}, broker.Errorf(broker.Unavailable,
+			"queue '%s' in vhost '%s': its owner did not answer within %s", a.res.Name, a.res.VHost, requestTimeout))
+	}
+}
+
+// late takes an answer that nobody waits for any more, so that nothing is left behind at the owner.
+func (a *attachment) late(r *request, c protocol.Counted, g protocol.GetDone, err *broker.Error) {
+	switch q := r.what.(type) {
+	case protocol.Close:
+		if err == nil && c.Refused == "" {
+			a.reopen()
+		}
+	case protocol.Get:
+		if err == nil && g.OK && !q.NoAck {
+			a.settles.add(0, g.Item.Offset, protocol.Release)
+			a.touch()
+		}
+	}
+}
+
+// remove takes an attachment off the lists.
+func (s *Shard) remove(a *attachment) {
+	if s.byPartition[a.p] == a {
+		delete(s.byPartition, a.p)
+	}
+	if i := slices.Index(s.attachments, a); i >= 0 {
+		s.attachments = slices.Delete(s.attachments, i, i+1)
+	}
+}
+
+// Apply takes changes of the catalog, in order; the first call carries the whole catalog. Any goroutine may call it.
+func (s *Shard) Apply(changes []catalog.Change) { s.box.Post(applied(changes)) }
+
+// Serving says that the owner of a partition may be reached now: a shard that waits for it tries at once. Any goroutine may call it.
+func (s *Shard) Serving(p ident.Partition) { s.box.Post(serving(p)) }
+
+// SetBlocked holds publishes while reason is not empty; settles go on. Any goroutine may call it.
+func (s *Shard) SetBlocked(reason string) { s.box.Post(blocking(reason)) }
+
+// Shutdown tells every session to close. Any goroutine may call it.
+func (s *Shard) Shutdown(reason string) { s.box.Post(shutdown(reason)) }
+
+// Send implements protocol.Sender: answers of owners and dead letters of the replicas beside the shard. Any goroutine may call it.
+func (s *Shard) Send(msg any) { s.box.Post(msg) }
+
+func (s *Shard) apply(changes []catalog.Change) {
+	s.topology++
+	s.view.Apply(changes)
+	s.router.Apply(changes)
+	for i := range changes {
+		if _, ok := changes[i].After.(*catalog.Resource); ok && changes[i].Before == nil {
+			s.resources++
+		}
+		switch before := changes[i].Before.(type) {
+		case *catalog.Resource:
+			after, _ := changes[i].After.(*catalog.Resource)
+			if after == nil {
+				s.resources--
+			}
+			s.resourceChanged(before, after)
+		case *catalog.VHost:
+			if changes[i].After == nil {
+				s.closeSessions(func(x *session) bool { return x.vhost == before.Name },
+					broker.Errorf(broker.Unavailable, "vhost '%s' was deleted", before.Name))
+			}
+		case *catalog.User:
+			if changes[i].After == nil {
+				s.closeSessions(func(x *session) bool { return x.user == before.Name },
+					broker.Errorf(broker.Unavailable, "user '%s' was deleted", before.Name))
+			}
+		}
+	}
+}
+
+func (s *Shard) resourceChanged(before, after *catalog.Resource) {
+	for i, old := range before.Partitions {
+		a := s.byPartition[old.Partition]
+		if a == nil {
+			continue
+		}
+		if after == nil || after.Incarnation != before.Incarnation || i >= len(after.Partitions) {
+			a.drop("queue '" + before.Name + "' in vhost '" + before.VHost + "' was deleted")
+			continue
+		}
+		a.res = after
+		now := after.Partitions[i]
+		if now.Owner != old.Owner || now.Epoch != old.Epoch {
+			a.again()
+		}
+	}
+}
+
+// closeSessions asks the fronts to end sessions that are logged in.
+func (s *Shard) closeSessions(which func(*session) bool, err *broker.Error) {
+	for _, x := range slices.Clone(s.sessions) {
+		if !x.closed && which(x) {
+			x.l.Close(err)
+		}
+	}
+}
+
+// block holds what is published from now on, or lets it go.
+func (s *Shard) block(reason string) {
+	if s.blocked == reason {
+		return
+	}
+	s.blocked = reason
+	for _, x := range s.sessions {
+		if x.publishes {
+			x.touch()
+		}
+	}
+	if reason != "" {
+		return
+	}
+	for _, a := range s.attachments {
+		for _, b := range a.out.blocks {
+			if b.sends == 0 {
+				b.born = s.now // waiting on purpose does not count against the confirm timeout
+			}
+		}
+		a.touch()
+	}
+}
