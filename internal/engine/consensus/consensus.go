@@ -78,8 +78,8 @@ type Consensus struct {
 
 	applied     uint64
 	appliedTerm uint64
-	grown       int // bytes of entries since the last snapshot
-	lastSize    int // of the last snapshot
+	grown       int               // bytes of entries since the last snapshot
+	lastSize    int               // of the last snapshot
 	saving      *raftpb.ConfState // of the snapshot being written; nil: none is
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -109,6 +110,9 @@ func (c *Consensus) restore(l catalog.LogState) (*raftpb.HardState, error) {
 		return nil, err
 	}
 	c.conf = conf
+	if id := ID(c.env.Local.Store); !slices.Contains(conf.GetVoters(), id) && !slices.Contains(conf.GetLearners(), id) {
+		return nil, fmt.Errorf("consensus: the log is another store's: raft id %d is not among its members", id)
+	}
 	hard := &raftpb.HardState{}
 	if len(l.Hard) > 0 {
 		if err := proto.Unmarshal(l.Hard, hard); err != nil {
