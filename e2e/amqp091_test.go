@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestAMQP091 runs the integration tests of rabbitmq/amqp091-go, as its module ships them, against a running broker.
+func TestAMQP091(t *testing.T) {
+	dir := copyModule(t, "github.com/rabbitmq/amqp091-go")
+	skips := readSkips(t, dir)
+	b := newBroker(t)
+	b.start()
+	cmd := exec.Command("go", "test", "-tags", "integration", "-count=1", "-timeout", "5m", "-v",
+		"-run", "^Test", "-skip", "^("+strings.Join(skips, "|")+")$", ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "AMQP_URL="+b.url(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	passed := regexp.MustCompile(`(?m)^--- PASS`).FindAll(out, -1)
+	for _, line := range regexp.MustCompile(`(?m)^ *--- SKIP.*$`).FindAll(out, -1) {
+		t.Errorf("skipped and not listed with a reason: %s", line)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, failures(string(out)))
+	}
+	if len(passed) < 100 {
+		t.Fatalf("only %d tests were run", len(passed))
+	}
+	t.Logf("%d tests passed, %d are skipped for the reasons in amqp091_skips.txt", len(passed), len(skips))
+}
+
+// failures leaves out what passed.
+func failures(out string) string {
+	var b strings.Builder
+	block := ""
+	for _, line := range strings.SplitAfter(out, "\n") {
+		if strings.HasPrefix(line, "=== RUN") {
+			block = ""
+		}
+		block += line
+		if strings.HasPrefix(line, "--- FAIL") || strings.HasPrefix(line, "panic") || strings.HasPrefix(line, "FAIL") {
+			b.WriteString(block)
+			block = ""
+		}
+	}
+	b.WriteString(block)
+	s := b.String()
+	return s[max(0, len(s)-32<<10):]
+}
+
+// copyModule copies a module of the module cache, which is read-only, to where its tests can be built.
+func copyModule(t *testing.T, module string) string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "module")
+	if err := os.CopyFS(dir, os.DirFS(strings.TrimSpace(string(out)))); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chmod(path, 0o755) // so that the temporary directory can be removed
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// readSkips reads the names that are skipped, and demands that each has a reason and is a test.
+func readSkips(t *testing.T, module string) []string {
+	t.Helper()
+	f, err := os.Open("amqp091_skips.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tests := testNames(t, module)
+	var skips []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, _ := strings.Cut(line, " ")
+		if strings.TrimSpace(reason) == "" {
+			t.Errorf("%s is skipped without a reason", name)
+		}
+		if !slices.Contains(tests, name) {
+			t.Errorf("%s is skipped and is no test", name)
+		}
+		skips = append(skips, name)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return skips
+}
+
+func testNames(t *testing.T, module string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(module, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+}

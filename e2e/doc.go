@@ -1,0 +1,9 @@
+// Package e2e holds tests of the real program: the binary is built once, started as a process, spoken to over AMQP by real clients,
+// and killed. It knows the broker from outside only, and its histories are judged by the same package check as the simulation's.
+//
+// Environment:
+//
+//	TANIST_E2E_CYCLES   how many times TestKill kills the broker (default 50; 12 with -short)
+//	TANIST_E2E_SEED     seed of the random moments (default: of the time, and printed)
+//	TANIST_E2E_REQUIRE  if set, a foreign client that is not installed fails its test instead of skipping it
+package e2e
