@@ -11,6 +11,9 @@ import (
 // maxNesting bounds tables within tables.
 const maxNesting = 32
 
+// maxShared bounds the strings that are kept once.
+const maxShared = 1024
+
 // coder writes or reads one value after another. The same function describes both directions, so that they cannot differ:
 //
 //	unsigned: uvarint | signed: zigzag varint | float: 8 bytes, little-endian bits | bool: one byte, 0 or 1
@@ -21,7 +24,7 @@ type coder struct {
 	buf     []byte // written so far, or left to read
 	err     error
 	depth   int
-	names   map[string]string // reading: strings that repeat a lot, kept once
+	names   map[string]string // reading: strings that repeat a lot, kept once; may be nil
 }
 
 func (c *coder) fail(format string, a ...any) {
@@ -136,10 +139,7 @@ func (c *coder) name(v *string) {
 	s, ok := c.names[string(p)]
 	if !ok {
 		s = string(p)
-		if c.names == nil {
-			c.names = map[string]string{}
-		}
-		if len(c.names) < 1024 {
+		if c.names != nil && len(c.names) < maxShared && len(s) <= MaxName {
 			c.names[s] = s
 		}
 	}

@@ -68,7 +68,7 @@ func Restore(data []byte) (*State, error) {
 		return nil, fmt.Errorf("%w: snapshot of format %d, known up to %d", ErrUnknownCommand, data[0], Format)
 	}
 	s := New()
-	c := coder{reading: true, buf: data[1:]}
+	c := coder{reading: true, buf: data[1:], names: s.names}
 	s.counters(&c)
 	v := s.view
 	v.index = s.index

@@ -17,10 +17,11 @@ type State struct {
 	versions     uint64 // of settings
 
 	changes []Change
+	names   map[string]string // strings that objects share
 }
 
 // New makes an empty catalog.
-func New() *State { return &State{view: NewView()} }
+func New() *State { return &State{view: NewView(), names: map[string]string{}} }
 
 // Index is the index of the last command applied.
 func (s *State) Index() uint64 { return s.index }
@@ -77,7 +78,7 @@ func (s *State) Apply(index uint64, cmd []byte) (Result, []Change, error) {
 	s.index, s.changes = index, nil
 	res := Result{Index: index, Items: make([]ItemResult, len(items))}
 	for i, it := range items {
-		c := coder{reading: true, buf: it.body}
+		c := coder{reading: true, buf: it.body, names: s.names}
 		res.Items[i], err = s.item(it.op, &c)
 		if err != nil {
 			return Result{}, nil, fmt.Errorf("item %d of command %d: %w", i, index, err)
