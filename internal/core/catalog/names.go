@@ -127,9 +127,9 @@ func (s *State) deleteExchange(a *args) ItemResult {
 
 // dropExchange removes an exchange and its bindings, and the auto-delete exchanges that have lost their last binding by it.
 func (s *State) dropExchange(e *Exchange) {
-	from, to := s.view.BindingsFrom(e.VHost, e.Name), s.view.BindingsTo(e.VHost, e.Name, true)
-	s.unbindAll(from)
-	s.unbindAll(slices.DeleteFunc(to, func(b *Binding) bool { return b.Source == e.Name }))
+	s.unbindAll(s.view.BindingsFrom(e.VHost, e.Name))
+	to := s.view.BindingsTo(e.VHost, e.Name, true)
+	s.unbindAll(to)
 	s.change(e, nil)
 	s.autoDelete(to)
 }
