@@ -20,6 +20,7 @@ type request struct {
 // request asks the owner.
 func (a *attachment) request(what any, done func(protocol.Counted, protocol.GetDone, *broker.Error)) {
 	a.sh.requests++
+	a.sh.now = a.sh.env.Clock.Mono() // clients call between messages
 	r := &request{id: a.sh.requests, born: a.sh.now, what: what, done: done}
 	a.requests = append(a.requests, r)
 	a.touch()

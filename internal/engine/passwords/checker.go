@@ -37,7 +37,7 @@ type Checker struct {
 	waiting int
 	next    int
 	kept    map[[sha256.Size]byte]time.Duration // right until then
-	order   [][sha256.Size]byte // of kept, oldest first
+	order   [][sha256.Size]byte                 // of kept, oldest first
 }
 
 // New makes a checker. random gives the cache's key; nil means the system's.

@@ -1,0 +1,344 @@
+package gateway
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/core/value"
+)
+
+func TestLogin(t *testing.T) {
+	h := newHarness(t, Limits{ConnectionsPerUser: 2})
+	h.propose(catalog.PutUser(catalog.User{Name: "ann", Hash: "pw"}), catalog.CreateVHost("other"),
+		catalog.PutPermission(catalog.Permission{User: "ann", VHost: "/"}))
+	try := func(user, password, vhost string, loopback bool) string {
+		c := &client{h: h}
+		h.do(func() {
+			c.s = h.sh.Open(broker.Peer{Loopback: loopback}, c)
+			c.s.Login(user, password, vhost, c.done("login"))
+		})
+		if got := c.take(); got != "login: ok" {
+			c.s.Close()
+			return got
+		}
+		return "login: ok"
+	}
+	for _, x := range []struct {
+		user, password, vhost string
+		loopback              bool
+		want                  string
+	}{
+		{"ann", "pw", "/", false, "login: ok"},
+		{"ann", "no", "/", false, "login: error 10 login was refused: wrong user name or password"},
+		{"bob", "pw", "/", false, "login: error 10 login was refused: wrong user name or password"},
+		{"ann", "pw", "missing", false, "login: error 5 vhost 'missing' not found"},
+		{"ann", "pw", "other", false, "login: error 5 access to vhost 'other' refused for user 'ann'"},
+		{"guest", "guest", "/", false, "login: error 10 user 'guest' can only connect from this machine (loopback)"},
+		{"guest", "guest", "/", true, "login: ok"},
+		{"ann", "pw", "/", false, "login: ok"},
+		{"ann", "pw", "/", false, "login: error 5 connection refused: user 'ann' has reached the limit of 2 connections"},
+	} {
+		if got := try(x.user, x.password, x.vhost, x.loopback); got != x.want {
+			t.Errorf("%s/%s at %s: %s\nwant %s", x.user, x.password, x.vhost, got, x.want)
+		}
+	}
+}
+
+func TestNothingGoesBeforeLogin(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := &client{h: h}
+	h.do(func() {
+		c.s = h.sh.Open(broker.Peer{}, c)
+		c.publish(1, "", "q", "x")
+		c.s.DeclareExchange(catalog.Exchange{Name: "x"}, true, c.done("declare"))
+		c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 1}, c.done("consume"))
+	})
+	c.expect("publish 1: error 5 not logged in; declare: error 5 not logged in; consume: error 5 not logged in")
+}
+
+func TestRights(t *testing.T) {
+	h := newHarness(t, Limits{})
+	h.propose(catalog.PutUser(catalog.User{Name: "ann", Hash: "pw"}),
+		catalog.PutPermission(catalog.Permission{User: "ann", VHost: "/", Configure: "^mine", Write: "^mine", Read: "^mine"}))
+	guest := h.client()
+	guest.declare(durable("theirs"))
+	c := &client{h: h}
+	h.do(func() {
+		c.s = h.sh.Open(broker.Peer{}, c)
+		c.s.Login("ann", "pw", "/", c.done("login"))
+	})
+	c.expect("login: ok")
+	h.do(func() {
+		c.publish(1, "", "theirs", "x")
+		c.s.Consume(broker.ConsumeSpec{Queue: "theirs", Consumer: 1}, c.done("consume"))
+		c.s.PurgeQueue("theirs", func(_ uint32, e *broker.Error) { c.result("purge", e) })
+		c.s.DeleteQueue("theirs", false, false, func(_ uint32, e *broker.Error) { c.result("delete", e) })
+		c.s.Bind(catalog.Binding{Source: "amq.fanout", Destination: "mine"}, c.done("bind"))
+		c.s.DeclareExchange(catalog.Exchange{Name: "mine.x", Type: "fanout", Durable: true}, false, c.done("declare"))
+	})
+	for _, want := range []string{
+		"publish 1: error 2 write access to exchange 'amq.default' in vhost '/' refused for user 'ann'",
+		"consume: error 2 read access to queue 'theirs' in vhost '/' refused for user 'ann'",
+		"purge: error 2 read access", "delete: error 2 configure access", "bind: error 2 read access to exchange 'amq.fanout'",
+		"declare: ok",
+	} {
+		if !strings.Contains(strings.Join(c.told, "; "), want) {
+			t.Errorf("%q is missing in %v", want, c.told)
+		}
+	}
+	// A right that is taken away counts from then on.
+	c.take()
+	h.do(func() { c.publish(2, "mine.x", "", "x") })
+	h.propose(catalog.PutPermission(catalog.Permission{User: "ann", VHost: "/", Configure: "^mine"}))
+	h.do(func() { c.publish(3, "mine.x", "", "x") })
+	c.expect("confirmed 2; publish 3: error 2 write access to exchange 'mine.x' in vhost '/' refused for user 'ann'")
+}
+
+func TestDeclarations(t *testing.T) {
+	h := newHarness(t, Limits{Queues: 3})
+	c := h.client()
+	declare := func(q broker.QueueSpec) string {
+		h.do(func() {
+			c.s.DeclareQueue(q, func(i broker.QueueInfo, e *broker.Error) {
+				if e != nil {
+					c.result("queue", e)
+					return
+				}
+				c.say("%s %d %d", i.Name, i.Messages, i.Consumers)
+			})
+		})
+		return c.take()
+	}
+	q := durable("q")
+	q.Args = value.Table{{Name: "x-message-ttl", Value: value.Of(5)}}
+	if got := declare(q); got != "q 0 0" {
+		t.Error(got)
+	}
+	h.owner(partition(h.state.View().Resource("/", "q"))).counts = protocol.Counted{Ready: 4, Consumers: 2}
+	if got := declare(q); got != "q 4 2" {
+		t.Error(got)
+	}
+	if got := declare(broker.QueueSpec{Name: "q", Passive: true}); got != "q 4 2" {
+		t.Error(got)
+	}
+	q.Args = value.Table{{Name: "x-message-ttl", Value: value.Of(6)}}
+	if got := declare(q); got != "queue: error 4 inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received '6' but current is '5'" {
+		t.Error(got)
+	}
+	if got := declare(broker.QueueSpec{Name: "none", Passive: true}); got != "queue: error 1 no queue 'none' in vhost '/'" {
+		t.Error(got)
+	}
+	if got := declare(durable("amq.mine")); got != "queue: error 2 queue name 'amq.mine' contains reserved prefix 'amq.*'" {
+		t.Error(got)
+	}
+	made := declare(broker.QueueSpec{Kind: catalog.Queue, Exclusive: true})
+	if !strings.HasPrefix(made, "amq.gen-n1-1-0-1 ") {
+		t.Error(made)
+	}
+	other := h.client()
+	name := strings.Fields(made)[0]
+	h.do(func() {
+		other.s.Consume(broker.ConsumeSpec{Queue: name, Consumer: 1}, other.done("consume"))
+		other.s.DeclareQueue(broker.QueueSpec{Name: name, Kind: catalog.Queue, Exclusive: true}, func(_ broker.QueueInfo, e *broker.Error) {
+			other.result("declare", e)
+		})
+	})
+	if got := other.take(); strings.Count(got, "error 3 cannot obtain exclusive access to locked queue") != 2 {
+		t.Error(got)
+	}
+	declare(durable("third"))
+	if got := declare(durable("fourth")); got != "queue: error 8 queue 'fourth' was not declared: the limit of 3 queues is reached" {
+		t.Error(got)
+	}
+	h.do(func() { c.s.Close() })
+	if r := h.state.View().Resource("/", name); r != nil {
+		t.Error("an exclusive queue outlived its session")
+	}
+}
+
+func TestCatalogFailureIsSaid(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	h.refuse = errors.New("the journal is closed")
+	h.do(func() {
+		c.s.DeclareExchange(catalog.Exchange{Name: "x", Type: "direct", Durable: true}, false, c.done("exchange"))
+	})
+	c.expect("exchange: error 7 the catalog did not take the change: the journal is closed")
+}
+
+func TestExchanges(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	h.do(func() {
+		for _, e := range []catalog.Exchange{{Name: ""}, {Name: "amq.x", Type: "direct"}, {Name: "amq.direct", Type: "direct", Durable: true}} {
+			c.s.DeclareExchange(e, false, c.done("declare '"+e.Name+"'"))
+		}
+		c.s.DeclareExchange(catalog.Exchange{Name: "none"}, true, c.done("passive"))
+		c.s.DeleteExchange("none", false, c.done("delete none"))
+		c.s.DeleteExchange("amq.topic", false, c.done("delete built-in"))
+		c.s.Bind(catalog.Binding{Source: "none", Destination: "q"}, c.done("bind"))
+	})
+	c.expect("declare '': error 2 operation not permitted on the default exchange; " +
+		"declare 'amq.x': error 2 exchange name 'amq.x' contains reserved prefix 'amq.*'; " +
+		"passive: error 1 no exchange 'none' in vhost '/'; " +
+		"bind: error 1 no exchange 'none' in vhost '/'; " +
+		"declare 'amq.direct': ok; delete none: ok; " +
+		"delete built-in: error 2 exchange 'amq.topic' in vhost '/' is built in and may not be changed, bound or deleted")
+}
+
+func TestDeleteAsksTheOwnerFirst(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	del := func() string {
+		h.do(func() {
+			c.s.DeleteQueue("q", true, true, func(n uint32, e *broker.Error) {
+				if e != nil {
+					c.result("delete", e)
+					return
+				}
+				c.say("deleted with %d", n)
+			})
+		})
+		return c.take()
+	}
+	o.counts = protocol.Counted{Refused: "not empty"}
+	if got := del(); got != "delete: error 4 queue 'q' in vhost '/' not empty" {
+		t.Error(got)
+	}
+	o.counts = protocol.Counted{Ready: 3}
+	h.refuse = errors.New("closed")
+	if got := del(); !strings.HasPrefix(got, "delete: error 7") {
+		t.Error(got)
+	}
+	if len(all[protocol.Reopen](o)) != 1 {
+		t.Error("the owner was not asked to reopen after the catalog had refused")
+	}
+	h.refuse = nil
+	if got := del(); got != "deleted with 3" {
+		t.Error(got)
+	}
+	if got := del(); got != "deleted with 0" {
+		t.Error(got)
+	}
+	if m := all[protocol.Close](o)[0]; !m.IfEmpty || !m.IfUnused {
+		t.Errorf("conditions were not passed on: %+v", m)
+	}
+}
+
+func TestRequestsToAnOwnerThatIsAway(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.silent = true
+	o.say(protocol.NotServing{Partition: o.p, Stream: o.stream})
+	h.settle()
+	h.do(func() { c.s.DeleteQueue("q", false, false, func(_ uint32, e *broker.Error) { c.result("delete", e) }) })
+	h.sim.RunFor(requestTimeout + 2*time.Second)
+	c.expect("delete: error 7 queue 'q' in vhost '/': its owner did not answer within 30s")
+	o.silent = false
+	h.sim.RunFor(5 * time.Second)
+	if len(all[protocol.Reopen](o)) != 1 {
+		t.Error("a deletion that nobody waits for any more left the queue closed")
+	}
+}
+
+func TestOwnersThatAreNotThereYet(t *testing.T) {
+	h := newHarness(t, Limits{})
+	h.started = map[ident.Partition]bool{}
+	c := h.client()
+	h.do(func() {
+		c.s.DeclareQueue(durable("q"), func(i broker.QueueInfo, e *broker.Error) { c.result("declare", e) })
+	})
+	h.sim.RunFor(500 * time.Millisecond)
+	c.expect("")
+	p := partition(h.state.View().Resource("/", "q"))
+	h.started[p] = true
+	h.sh.Serving(p) // an event, not the timer
+	h.settle()
+	c.expect("declare: ok")
+}
+
+func TestDeletedUsersAndVirtualHosts(t *testing.T) {
+	h := newHarness(t, Limits{})
+	h.propose(catalog.CreateVHost("v"), catalog.PutUser(catalog.User{Name: "ann", Hash: "pw"}),
+		catalog.PutPermission(catalog.Permission{User: "ann", VHost: "v"}))
+	c, d := h.client(), &client{h: h}
+	h.do(func() {
+		d.s = h.sh.Open(broker.Peer{}, d)
+		d.s.Login("ann", "pw", "v", d.done("login"))
+	})
+	h.propose(catalog.DeleteVHost("v"))
+	d.expect("login: ok; close: vhost 'v' was deleted")
+	h.propose(catalog.DeleteUser("guest"))
+	c.expect("close: user 'guest' was deleted")
+	h.sh.Shutdown("the node stops")
+	h.settle()
+	c.expect("close: the node stops")
+}
+
+func TestDeadLetters(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	q := durable("q")
+	x, key := "", "dead"
+	q.Queue = queue.Settings{DeadLetterExchange: &x, DeadLetterRoutingKey: &key}
+	o := c.declare(q)
+	var answers []protocol.DeadLettered
+	die := func(n uint64) {
+		h.sh.Send(protocol.DeadLetter{
+			Partition: o.p, Number: n, Lane: uint8(n % 8), Offset: 10 + n, Reason: "rejected", Body: item(0, "body").Body,
+			Reply: sink(func(m any) { answers = append(answers, m.(protocol.DeadLettered)) }),
+		})
+		h.settle()
+	}
+	die(1)
+	if len(answers) != 1 || answers[0].Kept != "no queue 'dead' in vhost '/'" {
+		t.Fatalf("answers %+v", answers)
+	}
+	dead := c.declare(durable("dead"))
+	dead.refuse = func(string) string { return "full" }
+	die(1)
+	if len(answers) != 2 || answers[1].Kept != "full" {
+		t.Fatalf("answers %+v", answers)
+	}
+	dead.refuse = nil
+	die(1)
+	die(1) // asked again, as a new owner does
+	die(2)
+	if len(answers) != 5 || answers[4].Kept != "" || answers[4].Offset != 12 || dead.bodies() != "body body" {
+		t.Errorf("answers %+v, stored %q", answers, dead.bodies())
+	}
+	if dead.log[0].producer != protocol.NamedProducer(o.p.String()+"/dead/1") || dead.log[0].sequence != 1 {
+		t.Errorf("stored as %+v", dead.log[0])
+	}
+}
+
+type sink func(any)
+
+func (s sink) Send(m any) { s(m) }
+
+func TestStatus(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.quiet = true
+	c.publishAll("q", 1, "a", "b")
+	h.sim.RunFor(3 * time.Second)
+	var st Status
+	h.sh.Status(func(s Status) { st = s })
+	h.settle()
+	if st.Published != 2 || st.Unresolved != 2 || st.OldestAge < 3*time.Second || st.Oldest != o.p || len(st.Sessions) != 1 {
+		t.Errorf("status %+v", st)
+	}
+	if s := st.Sessions[0]; s.User != "guest" || s.Published != 2 {
+		t.Errorf("session %+v", s)
+	}
+}
