@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 )
 
 // Right is one of the three that a permission gives.
@@ -122,3 +123,16 @@ func MayRead(u *catalog.User) bool {
 
 // MayAdminister reports whether a user may change things on the admin port.
 func MayAdminister(u *catalog.User) bool { return u != nil && slices.Contains(u.Roles, Administrator) }
+
+// Identity is what a node's certificate says that it is: a node is its certificate's identity, bound to one cluster (design 6,
+// "Security").
+type Identity struct {
+	Cluster ident.StoreID
+	Node    string
+}
+
+// Member reports whether an identity is that of a member of the catalog's cluster.
+func (i Identity) Member(v *catalog.View) bool {
+	k := v.Cluster()
+	return k != nil && k.ID == i.Cluster && v.Node(i.Node) != nil
+}
