@@ -283,7 +283,12 @@ type client struct {
 	told []string
 	refs []broker.Ref
 	auto int // Drained at once, if not 0
+	ends map[uint64][]broker.Outcome
 }
+
+func (c *client) outcome(seq uint64) []broker.Outcome { return c.ends[seq] }
+
+type partitionID = ident.Partition
 
 func (h *harness) client() *client {
 	h.t.Helper()
@@ -320,6 +325,10 @@ var outcomes = map[broker.Outcome]string{broker.Confirmed: "confirmed", broker.R
 func (c *client) Resolved(tags []broker.Tag, o broker.Outcome, reason string) {
 	var b []string
 	for _, t := range tags {
+		if c.ends == nil {
+			c.ends = map[uint64][]broker.Outcome{}
+		}
+		c.ends[t.Seq] = append(c.ends[t.Seq], o)
 		b = append(b, fmt.Sprint(t.Seq))
 	}
 	if reason != "" {
