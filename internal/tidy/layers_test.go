@@ -25,7 +25,7 @@ var external = []struct {
 	{"internal/port/vfs", []string{"golang.org/x/sys/"}}, // fdatasync, fallocate and flock are not in std
 	{"internal/port/", nil},
 	{"internal/config", []string{"github.com/BurntSushi/toml"}},
-	{"internal/engine/consensus", []string{"go.etcd.io/raft/v3"}},
+	{"internal/engine/consensus", []string{"go.etcd.io/raft/v3", "google.golang.org/protobuf/"}}, // raft's messages are protobuf
 	{"internal/engine/passwords", []string{"golang.org/x/crypto/"}},
 	{"internal/engine/", nil},
 	{"internal/front/admin", []string{"github.com/prometheus/"}},

@@ -233,16 +233,8 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 		return catalog.PutPermission(catalog.Permission{User: w["user"], VHost: vhost, Configure: w["configure"], Read: w["read"]})
 	case "forbid":
 		return catalog.DeletePermission(w["user"], vhost)
-	case "record":
-		return catalog.RecordPending(w.partition(t), w.num("version"),
-			catalog.Pending{ID: w["transition"], Epoch: w.num("epoch"), Cause: "test"})
-	case "commit":
-		return catalog.CommitTransition(catalog.Commit{
-			Partition: w.partition(t), Version: w.num("version"), Transition: w["transition"], Owner: w.instance(),
-			Start: catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"]},
-		})
-	case "cancel":
-		return catalog.CancelPending(w.partition(t), w.num("version"), w["transition"])
+	case "record", "commit", "cancel":
+		return parseTransition(t, fields[0], w)
 	case "set":
 		return catalog.PutSetting(w["name"], w["value"], w.num("version"))
 	case "unset":
@@ -250,4 +242,18 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 	}
 	t.Fatalf("unknown item %s", slices.Clone(fields))
 	return catalog.Item{}
+}
+
+func parseTransition(t *testing.T, name string, w words) catalog.Item {
+	switch p := w.partition(t); name {
+	case "record":
+		return catalog.RecordPending(p, w.num("version"), catalog.Pending{ID: w["transition"], Epoch: w.num("epoch"), Cause: "test"})
+	case "commit":
+		return catalog.CommitTransition(catalog.Commit{
+			Partition: p, Version: w.num("version"), Transition: w["transition"], Owner: w.instance(),
+			Start: catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"]},
+		})
+	default:
+		return catalog.CancelPending(p, w.num("version"), w["transition"])
+	}
 }
