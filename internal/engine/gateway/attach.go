@@ -75,6 +75,7 @@ func (a *attachment) touch() {
 		a.dirty = true
 		a.sh.dirty = append(a.sh.dirty, a)
 		a.sh.box.Touch()
+		a.sh.watch()
 	}
 }
 

@@ -45,7 +45,11 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 		r.Home = x.sh.home(0)
 	}
 	if have := x.sh.view.Resource(x.vhost, q.Name); have != nil {
-		if refused := catalog.EquivalentResource(have, &r); refused != nil {
+		want := r
+		if have.Exclusive {
+			want.Home = have.Home // checkQueue has seen that it is this session's, so what differs is what is named
+		}
+		if refused := catalog.EquivalentResource(have, &want); refused != nil {
 			done(broker.QueueInfo{}, answer(catalog.ItemResult{Refused: refused}, nil))
 			return
 		}

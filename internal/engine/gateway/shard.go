@@ -191,6 +191,7 @@ func (s *Shard) apply(changes []catalog.Change) {
 			after, _ := changes[i].After.(*catalog.Resource)
 			if after == nil {
 				s.resources--
+				s.disown(before)
 			}
 			s.resourceChanged(before, after)
 		case *catalog.VHost:
@@ -221,6 +222,18 @@ func (s *Shard) resourceChanged(before, after *catalog.Resource) {
 		now := after.Partitions[i]
 		if now.Owner != old.Owner || now.Epoch != old.Epoch {
 			a.again()
+		}
+	}
+}
+
+// disown takes a resource that was deleted from the session that it was exclusive to.
+func (s *Shard) disown(r *catalog.Resource) {
+	if !r.Exclusive || r.Home == nil {
+		return
+	}
+	for _, x := range s.sessions {
+		if x.id == r.Home.Session {
+			x.exclusive = slices.DeleteFunc(x.exclusive, func(o *catalog.Resource) bool { return o.Incarnation == r.Incarnation })
 		}
 	}
 }
