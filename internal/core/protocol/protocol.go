@@ -96,6 +96,8 @@ type PublishRefused struct {
 	First     uint64
 	Count     uint32
 	Reason    string
+	// Unknown says that they may be stored all the same, and that nobody can tell any more: a number older than what is remembered.
+	Unknown bool
 }
 
 // PublishExpected says that a Publish did not begin at the number expected: the gateway resends from Expect, in order.

@@ -136,10 +136,16 @@ func (a *attachment) refused(m protocol.PublishRefused) {
 	if a.state != open {
 		return
 	}
+	outcome := broker.Refused
+	if m.Unknown {
+		outcome = broker.Unknown
+		trace.Warn(a.sh.env.Trace, "gateway.publish.unknown", slog.String("partition", a.p.String()),
+			slog.Uint64("count", uint64(m.Count)), slog.String("reason", m.Reason))
+	}
 	from := m.First - a.out.shift
 	for n := range uint64(m.Count) {
 		if i := from + n; i >= a.out.head && i < a.out.tail && !a.out.at(i).done {
-			a.sh.settleEntry(a.out.at(i), broker.Refused, m.Reason)
+			a.sh.settleEntry(a.out.at(i), outcome, m.Reason)
 		}
 	}
 	a.out.pop(a.sh, true)
