@@ -1,0 +1,141 @@
+package session
+
+import (
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/front/amqp/wire"
+)
+
+// consumer is one consumer of a channel.
+type consumer struct {
+	ch        *channel
+	num       uint64
+	tag       string
+	queue     string
+	noAck     bool
+	started   func() // answers basic.consume; nil once that was done
+	cancelled bool   // basic.cancel was received
+	owed      int    // bytes of deliveries in the output that is being gathered
+}
+
+// stashed is a delivery for a channel whose client asked for a pause.
+type stashed struct {
+	consumer *consumer
+	d        broker.Delivery
+}
+
+// Delivered implements broker.Listener.
+func (c *Conn) Delivered(num uint64, ds []broker.Delivery) {
+	k := c.consumers[num]
+	if k == nil {
+		for i := range ds { // it was cancelled while they were on their way
+			c.give(ds[i].Ref, broker.Release)
+			if c.b != nil {
+				c.b.Drained(num, len(ds[i].Payload))
+			}
+		}
+		c.wake()
+		return
+	}
+	if k.started != nil {
+		k.started()
+	}
+	ch := k.ch
+	for i := range ds {
+		switch {
+		case ch.gone: // a delivery could not be sent
+			c.give(ds[i].Ref, broker.Release)
+		case ch.paused:
+			ch.stash = append(ch.stash, stashed{k, ds[i]})
+		default:
+			k.deliver(&ds[i])
+		}
+	}
+	c.wake()
+}
+
+// deliver writes one delivery.
+func (k *consumer) deliver(d *broker.Delivery) {
+	ch := k.ch
+	c := ch.c
+	e, err := broker.ViewEnvelope(d.Payload)
+	if err != nil {
+		ch.raise(wire.IDBasicDeliver, faultf(wire.InternalError, "a message in queue '%s' cannot be read", k.queue))
+		return
+	}
+	ch.delivered++
+	if !k.noAck {
+		ch.unsettled.add(ch.delivered, d.Ref)
+	}
+	c.out = wire.AppendDeliver(c.out, ch.number, c.frameMax, k.tag, ch.delivered, d.Redelivered, e.Exchange, e.RoutingKey, content(d, e),
+		e.Body)
+	if k.owed == 0 {
+		c.owing = append(c.owing, k)
+	}
+	k.owed += len(d.Payload)
+	c.stats.Delivered++
+}
+
+// content says what a delivery's header adds: where in a stream it is, or how often it was returned to its queue.
+func content(d *broker.Delivery, e broker.EnvelopeView) wire.Content {
+	x := wire.Content{Properties: e.Properties, Size: len(e.Body)}
+	switch {
+	case d.Stream:
+		x.Name, x.Int = "x-stream-offset", int64(d.Ref.Offset)
+	case d.Count > 0:
+		x.Name, x.Int = "x-delivery-count", int64(d.Count)
+	}
+	return x
+}
+
+// flow handles channel.flow: the client wants no deliveries for a while, or wants them again. The broker is not told: the byte credit of
+// what is kept here stops it soon.
+func (ch *channel) flow(active bool) {
+	ch.paused = !active
+	ch.c.send(ch.number, &wire.ChannelFlowOk{Active: active})
+	if !active {
+		return
+	}
+	stash := ch.stash
+	ch.stash = nil
+	for i := range stash {
+		if ch.gone {
+			ch.c.give(stash[i].d.Ref, broker.Release)
+			continue
+		}
+		stash[i].consumer.deliver(&stash[i].d)
+	}
+}
+
+// ConsumerGone implements broker.Listener.
+func (c *Conn) ConsumerGone(num uint64, _ string) {
+	k := c.consumers[num]
+	if k == nil {
+		return
+	}
+	k.remove()
+	if c.client.cancelNotify && !k.cancelled {
+		c.send(k.ch.number, &wire.BasicCancel{ConsumerTag: k.tag, NoWait: true})
+	}
+	c.wake()
+}
+
+// remove forgets a consumer that has ended. What was delivered to it stays unsettled.
+func (k *consumer) remove() {
+	ch := k.ch
+	delete(ch.c.consumers, k.num)
+	for i, o := range ch.consumers {
+		if o == k {
+			ch.consumers = append(ch.consumers[:i], ch.consumers[i+1:]...)
+			break
+		}
+	}
+	kept := ch.stash[:0]
+	for _, s := range ch.stash {
+		if s.consumer == k {
+			ch.c.give(s.d.Ref, broker.Release)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	ch.stash = kept
+}

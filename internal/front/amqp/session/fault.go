@@ -1,0 +1,96 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/front/amqp/wire"
+)
+
+// fault is what closes a channel or a connection.
+type fault struct {
+	code uint16
+	text string
+}
+
+func faultf(code uint16, format string, a ...any) *fault {
+	return &fault{code, fmt.Sprintf(format, a...)}
+}
+
+// soft faults close the channel they happened on; the others close the connection.
+func (f *fault) soft() bool {
+	switch f.code {
+	case wire.ContentTooLarge, wire.NoRoute, wire.NoConsumers, wire.AccessRefused, wire.NotFound, wire.ResourceLocked,
+		wire.PreconditionFailed:
+		return true
+	}
+	return false
+}
+
+var codeNames = map[uint16]string{
+	wire.ContentTooLarge: "CONTENT_TOO_LARGE", wire.NoRoute: "NO_ROUTE", wire.NoConsumers: "NO_CONSUMERS",
+	wire.ConnectionForced: "CONNECTION_FORCED", wire.InvalidPath: "INVALID_PATH", wire.AccessRefused: "ACCESS_REFUSED",
+	wire.NotFound: "NOT_FOUND", wire.ResourceLocked: "RESOURCE_LOCKED", wire.PreconditionFailed: "PRECONDITION_FAILED",
+	wire.FrameError: "FRAME_ERROR", wire.SyntaxError: "SYNTAX_ERROR", wire.CommandInvalid: "COMMAND_INVALID",
+	wire.ChannelError: "CHANNEL_ERROR", wire.UnexpectedFrame: "UNEXPECTED_FRAME", wire.ResourceError: "RESOURCE_ERROR",
+	wire.NotAllowed: "NOT_ALLOWED", wire.NotImplemented: "NOT_IMPLEMENTED", wire.InternalError: "INTERNAL_ERROR",
+}
+
+// reply is the text for the client: clients and people look for the name in front.
+func (f *fault) reply() string { return codeNames[f.code] + " - " + f.text }
+
+var brokerCodes = [...]uint16{
+	broker.Internal: wire.InternalError, broker.NotFound: wire.NotFound, broker.AccessRefused: wire.AccessRefused,
+	broker.Locked: wire.ResourceLocked, broker.Precondition: wire.PreconditionFailed, broker.NotAllowed: wire.NotAllowed,
+	broker.NotImplemented: wire.NotImplemented, broker.Unavailable: wire.InternalError, broker.ResourceError: wire.ResourceError,
+	broker.TooLarge: wire.PreconditionFailed, broker.AuthFailed: wire.AccessRefused,
+}
+
+func faultOf(err *broker.Error) *fault {
+	code := uint16(wire.InternalError)
+	if int(err.Code) < len(brokerCodes) {
+		code = brokerCodes[err.Code]
+	}
+	return &fault{code, err.Text}
+}
+
+// broken ends the connection over input that cannot be read.
+func (c *Conn) broken(err error) { c.fail(0, wireFault(err)) }
+
+func wireFault(err error) *fault {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return &fault{e.Code, e.Text}
+	}
+	return &fault{wire.InternalError, err.Error()}
+}
+
+// fail closes the connection. id is the method that caused it, 0 if none did.
+func (c *Conn) fail(id wire.MethodID, f *fault) {
+	if c.state == closing || c.state == closed {
+		return
+	}
+	c.send(0, &wire.ConnectionClose{ReplyCode: f.code, ReplyText: f.reply(), ClassID: id.Class(), MethodID: id.Number()})
+	c.end()
+	c.in = nil
+	c.state = closing
+	c.deaf = f.code == wire.FrameError // where the next frame begins is not known any more
+	c.wake()
+}
+
+// raise closes the channel, or the connection where the fault is hard.
+func (ch *channel) raise(id wire.MethodID, f *fault) {
+	c := ch.c
+	if ch.gone {
+		return
+	}
+	if !f.soft() {
+		c.fail(id, f)
+		return
+	}
+	ch.end()
+	ch.closing = true
+	c.send(ch.number, &wire.ChannelClose{ReplyCode: f.code, ReplyText: f.reply(), ClassID: id.Class(), MethodID: id.Number()})
+	c.wake()
+}

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/front/amqp/wire"
+)
+
+// unsettled are the deliveries of a channel that the client has not settled, by rising delivery tag.
+type unsettled struct {
+	items []delivered
+	head  int // items before it are settled
+	dead  int // items after head that are settled
+}
+
+type delivered struct {
+	tag     uint64
+	ref     broker.Ref
+	settled bool
+}
+
+func (u *unsettled) add(tag uint64, ref broker.Ref) {
+	u.items = append(u.items, delivered{tag: tag, ref: ref})
+}
+
+func (u *unsettled) len() int { return len(u.items) - u.head - u.dead }
+
+// each calls f in order.
+func (u *unsettled) each(f func(broker.Ref)) {
+	for _, d := range u.items[u.head:] {
+		if !d.settled {
+			f(d.ref)
+		}
+	}
+}
+
+// one takes the delivery with a tag.
+func (u *unsettled) one(tag uint64) (broker.Ref, bool) {
+	rest := u.items[u.head:]
+	i := 0
+	if len(rest) > 0 && rest[0].tag != tag {
+		i = sort.Search(len(rest), func(i int) bool { return rest[i].tag >= tag })
+	}
+	if i >= len(rest) || rest[i].tag != tag || rest[i].settled {
+		return broker.Ref{}, false
+	}
+	rest[i].settled = true
+	u.dead++
+	u.tidy()
+	return rest[i].ref, true
+}
+
+// upTo takes the deliveries up to a tag in order, and returns how many there were.
+func (u *unsettled) upTo(tag uint64, f func(broker.Ref)) int {
+	n := 0
+	for i := u.head; i < len(u.items) && u.items[i].tag <= tag; i++ {
+		if d := &u.items[i]; !d.settled {
+			d.settled = true
+			u.dead++
+			n++
+			f(d.ref)
+		}
+	}
+	u.tidy()
+	return n
+}
+
+// tidy drops what is settled, at a cost that is small per delivery.
+func (u *unsettled) tidy() {
+	for u.head < len(u.items) && u.items[u.head].settled {
+		u.head++
+		u.dead--
+	}
+	switch {
+	case u.head == len(u.items):
+		u.items, u.head = u.items[:0], 0
+	case u.head > 64 && u.head > len(u.items)/2:
+		u.items = slices.Delete(u.items, 0, u.head)
+		u.head = 0
+	}
+	if u.dead > 64 && u.dead > (len(u.items)-u.head)/2 {
+		u.items = slices.DeleteFunc(u.items, func(d delivered) bool { return d.settled })
+		u.head, u.dead = 0, 0
+	}
+}
+
+// settle handles what a client says of deliveries.
+func (ch *channel) settle(tag uint64, multiple bool, s broker.Settlement) *fault {
+	if !multiple {
+		ref, ok := ch.unsettled.one(tag)
+		if !ok {
+			return faultf(wire.PreconditionFailed, "unknown delivery tag %d", tag)
+		}
+		ch.c.give(ref, s)
+		return nil
+	}
+	upTo := tag
+	if tag == 0 {
+		upTo = ch.delivered
+	}
+	n := 0
+	if upTo <= ch.delivered {
+		n = ch.unsettled.upTo(upTo, func(ref broker.Ref) { ch.c.give(ref, s) })
+	}
+	if n == 0 && tag != 0 {
+		return faultf(wire.PreconditionFailed, "unknown delivery tag %d", tag)
+	}
+	return nil
+}
+
+// settleMax is how many settlements are told to the broker at once.
+const settleMax = 4096
+
+// give settles one delivery. The broker is told of many at once.
+func (c *Conn) give(ref broker.Ref, s broker.Settlement) {
+	if len(c.settles) > 0 && (c.settlement != s || len(c.settles) >= settleMax) {
+		c.settleNow()
+	}
+	c.settlement = s
+	c.settles = append(c.settles, ref)
+}
+
+func (c *Conn) settleNow() {
+	if len(c.settles) == 0 {
+		return
+	}
+	if c.b != nil {
+		c.b.Settle(c.settles, c.settlement)
+	}
+	c.settles = c.settles[:0]
+}
