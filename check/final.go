@@ -107,7 +107,7 @@ func (c *Checker) counted(r *resource, e Event) {
 			most++
 		}
 	}
-	if c.cycles(r) { // what dies elsewhere comes here without having been published to it
+	if c.receives(r) { // what dies elsewhere comes here without having been published to it
 		most = max(most, e.Count)
 	}
 	if e.Count < least || e.Count > most {

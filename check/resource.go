@@ -144,12 +144,8 @@ func (c *Checker) deadLettered(r *resource, e Event) *copyOf {
 
 // place learns that a message is at an offset.
 func (c *Checker) place(r *resource, m *copyOf, offset uint64) {
-	if m.placed && m.offset != offset {
-		// A message that died may come back to where it was published, as another append.
-		rule, text := RuleDuplicate, "message %d is at offset %d and at offset %d"
-		if !c.cycles(r) {
-			c.fail(rule, r, m.message, text, m.message, m.offset, offset)
-		}
+	if m.placed && m.offset != offset && !c.repeats(r, m.message) {
+		c.fail(RuleDuplicate, r, m.message, "message %d is at offset %d and at offset %d", m.message, m.offset, offset)
 	}
 	if other := r.byOffset[offset]; other != nil && other != m {
 		c.fail(RuleMoved, r, m.message, "offset %d holds message %d and held message %d", offset, m.message, other.message)
@@ -162,7 +158,26 @@ func (c *Checker) place(r *resource, m *copyOf, offset uint64) {
 	}
 }
 
-func (c *Checker) cycles(r *resource) bool {
+// repeats reports whether a message may rightly be in r more than once: it was published to several resources that dead-letter to r,
+// or dead letters go round in a ring.
+func (c *Checker) repeats(r *resource, message uint64) bool {
+	ways := 0
+	for _, from := range c.order {
+		if from.deadLetter == r.name && from.messages[message] != nil {
+			ways++
+		}
+	}
+	for to, steps := r, 0; to != nil && to.deadLetter != "" && steps <= len(c.order); steps++ {
+		if to.deadLetter == r.name {
+			return true
+		}
+		to = c.resources[to.deadLetter]
+	}
+	return ways > 1 || ways == 1 && r.messages[message] != nil && r.messages[message].lane != nil
+}
+
+// receives reports whether dead letters come to r.
+func (c *Checker) receives(r *resource) bool {
 	for _, from := range c.order {
 		if from.deadLetter == r.name {
 			return true
@@ -238,7 +253,7 @@ func (c *Checker) hand(r *resource, m *copyOf, e Event) {
 	switch {
 	case m.purge == purgedNow:
 		c.fail(RuleSettled, r, m.message, "message %d is delivered; it was purged, and the purge was confirmed", m.message)
-	case m.seenIn == c.run && c.live(e.Session) && !e.Redelivered && !c.cycles(r):
+	case m.seenIn == c.run && c.live(e.Session) && !e.Redelivered && !c.repeats(r, m.message):
 		c.fail(RuleFlag, r, m.message, "message %d comes again and does not say so", m.message)
 	case m.kept && m.settled != Requeue:
 		c.fail(RuleSettled, r, m.message, "message %d is delivered; its %s was confirmed", m.message, m.settled)
