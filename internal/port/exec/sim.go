@@ -250,3 +250,6 @@ func (r *SimRandom) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// Mix puts a number into the hash, as Note does text.
+func (s *Sim) Mix(v uint64) { s.mix(v) }
