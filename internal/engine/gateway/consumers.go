@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"time"
+
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/stream"
@@ -52,6 +54,9 @@ type consumer struct {
 	undrain  int64 // handed to the session and not drained yet
 	reader   *reader
 	prefetch uint32
+	timed    bool // oldest counts
+	oldest   uint64
+	oldestAt time.Duration
 	pumping  bool // on the shard's list for the next Flush
 }
 

@@ -112,6 +112,8 @@ type Shard struct {
 	buffers    buffers
 	blocks     []*block // for use again
 	deliveries []broker.Delivery
+	lastName   string // of a producer
+	lastNamed  uint64
 	stats      Counters
 }
 

@@ -49,13 +49,21 @@ func (a *attachment) addRecord(m *broker.Message, rec []byte, e entry) {
 func (a *attachment) count(b *block, m *broker.Message, size int, e entry) {
 	var producer uint64
 	if m.Producer != "" {
-		producer = protocol.NamedProducer(m.Producer)
+		producer = a.sh.named(m.Producer)
 	}
 	b.record(producer, m.Sequence)
 	a.out.push(e)
 	a.out.bytes += int64(size)
 	a.sh.bytes += int64(size)
 	a.touch()
+}
+
+// named is the id of a producer that a client named. The last one is remembered: a digest for each message is dear.
+func (s *Shard) named(name string) uint64 {
+	if s.lastName != name {
+		s.lastName, s.lastNamed = name, protocol.NamedProducer(name)
+	}
+	return s.lastNamed
 }
 
 // envelopeSize is the size of a message's record body.
