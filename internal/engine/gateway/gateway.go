@@ -91,6 +91,7 @@ type Shard struct {
 
 	byPartition map[ident.Partition]*attachment
 	attachments []*attachment // the same, in the order they were made
+	removed     bool          // some of attachments are gone
 	dirty       []*attachment
 	ticking     bool
 	stream      uint64

@@ -80,6 +80,10 @@ func (s *Shard) Flush() {
 	clear(s.pumps)
 	s.pumps = s.pumps[:0]
 	s.sendProposals()
+	if s.removed {
+		s.removed = false
+		s.attachments = slices.DeleteFunc(s.attachments, func(a *attachment) bool { return a.gone })
+	}
 	for i := 0; i < len(s.dirty); i++ {
 		s.dirty[i].flush()
 	}
@@ -191,14 +195,13 @@ func (a *attachment) late(r *request, c protocol.Counted, g protocol.GetDone, er
 	}
 }
 
-// remove takes an attachment off the lists.
+// remove takes an attachment off the lists; the ordered one is cleaned up at the next Flush, for many may go at once.
 func (s *Shard) remove(a *attachment) {
 	if s.byPartition[a.p] == a {
 		delete(s.byPartition, a.p)
 	}
-	if i := slices.Index(s.attachments, a); i >= 0 {
-		s.attachments = slices.Delete(s.attachments, i, i+1)
-	}
+	s.removed = true
+	s.box.Touch()
 }
 
 // Apply takes changes of the catalog, in order; the first call carries the whole catalog. Any goroutine may call it.

@@ -77,7 +77,7 @@ type SessionStatus struct {
 func (s *Shard) Status(done func(Status)) { s.post(func() { done(s.status()) }) }
 
 func (s *Shard) status() Status {
-	st := Status{Counters: s.stats, UnresolvedBytes: s.bytes, Partitions: len(s.attachments), Blocked: s.blocked}
+	st := Status{Counters: s.stats, UnresolvedBytes: s.bytes, Partitions: len(s.byPartition), Blocked: s.blocked}
 	for _, a := range s.attachments {
 		st.Unresolved += a.out.tail - a.out.head
 		if bs := a.out.blocks; len(bs) > 0 && s.now-bs[0].born > st.OldestAge {
