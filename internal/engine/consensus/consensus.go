@@ -88,12 +88,12 @@ type proposal struct {
 	done func(catalog.Result, error)
 }
 
-// write is one append to the log, with the messages that raft wants back once it is durable.
+// write is one append that raft asked for, with the messages that raft wants back once it is durable.
 type write struct {
 	seq       uint64
 	entries   []*raftpb.Entry
 	responses []*raftpb.Message
-	durable   bool
+	left      int // pieces of it that are not durable yet
 }
 
 type barrier struct {

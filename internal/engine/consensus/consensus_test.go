@@ -322,6 +322,55 @@ func TestProposalsAreBounded(t *testing.T) {
 	}
 }
 
+func TestLargeAppendsGoInPieces(t *testing.T) {
+	w := newWorld(t, &memLog{}, 1, 0)
+	w.mustStart()
+	big, answered := strings.Repeat("x", 200<<10), 0
+	for i := range 10 {
+		cmd, err := catalog.Encode(catalog.PutSetting(fmt.Sprint(i), big, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.c.Propose(cmd, func(_ catalog.Result, err error) {
+			if err == nil {
+				answered++
+			}
+		})
+	}
+	// Before anything of it is durable, no piece is larger than it may be.
+	w.turn()
+	pieces := 0
+	for _, op := range w.log.pending {
+		var s catalog.LogState
+		op.do(&s)
+		size := 0
+		for _, e := range s.Entries {
+			size += len(e.Data)
+		}
+		if size > maxPiece || size == 0 {
+			t.Fatalf("a piece of %d bytes", size)
+		}
+		pieces++
+	}
+	if pieces < 4 || answered != 0 {
+		t.Fatalf("%d pieces, %d answers before anything is durable", pieces, answered)
+	}
+	for kept := range len(w.log.pending) + 1 { // a crash between any two pieces leaves a log that can be started from
+		log := &memLog{durable: w.log.durable, pending: w.log.pending}
+		r := newWorld(t, log.crash(kept), 2, 0)
+		r.mustStart()
+		if got := len(r.c.State().View().Settings()); kept == 0 && got != 0 || kept == pieces && got != 10 {
+			t.Fatalf("%d of %d pieces kept, %d settings", kept, pieces, got)
+		}
+	}
+	w.run()
+	r := newWorld(t, w.log.crash(0), 2, 0)
+	r.mustStart()
+	if got := len(r.c.State().View().Settings()); answered != 10 || got != 10 {
+		t.Fatalf("%d answers, %d settings after a restart", answered, got)
+	}
+}
+
 func TestRaftIDComesFromTheStore(t *testing.T) {
 	seen := map[uint64]bool{}
 	for _, s := range []ident.StoreID{{}, {1}, {7: 1}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe}} {

@@ -15,6 +15,9 @@ import (
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
+// maxPiece bounds what one append to the log carries, in bytes, unless a single entry is larger.
+const maxPiece = 512 << 10
+
 // propose hands to raft what was gathered since the last Flush.
 func (c *Consensus) propose() {
 	if len(c.gathered) == 0 {
@@ -108,8 +111,7 @@ func (c *Consensus) append(m *raftpb.Message) {
 	w := &write{seq: c.writeSeq, entries: m.GetEntries(), responses: m.GetResponses()}
 	c.writes = append(c.writes, w)
 	if len(w.entries) == 0 && c.hard == nil {
-		w.durable = true // nothing to write, but earlier writes come first
-		c.settle()
+		c.settle() // nothing to write, but earlier writes come first
 		return
 	}
 	entries := make([]catalog.LogEntry, len(w.entries))
@@ -117,9 +119,24 @@ func (c *Consensus) append(m *raftpb.Message) {
 		entries[i] = encodeEntry(e)
 		c.grown += len(entries[i].Data)
 	}
+	c.write(w, entries)
+}
+
+// write gives a write to the log in pieces that fit a group of the journal. That they are not durable together does no harm: the
+// hard state comes first, and each piece continues the one before.
+func (c *Consensus) write(w *write, entries []catalog.LogEntry) {
 	hard, seq := c.hard, w.seq
 	c.hard = nil
-	c.env.Log.Append(hard, entries, func(err error) { c.box.Post(appended{seq, err}) })
+	for first := true; first || len(entries) > 0; first = false {
+		n, size := 0, 0
+		for n < len(entries) && (n == 0 || size+len(entries[n].Data) <= maxPiece) {
+			size += len(entries[n].Data)
+			n++
+		}
+		w.left++
+		c.env.Log.Append(hard, entries[:n:n], func(err error) { c.box.Post(appended{seq, err}) })
+		hard, entries = nil, entries[n:]
+	}
 }
 
 func (c *Consensus) receiveAppended(m appended) {
@@ -132,7 +149,7 @@ func (c *Consensus) receiveAppended(m appended) {
 	}
 	for _, w := range c.writes {
 		if w.seq == m.seq {
-			w.durable = true
+			w.left--
 		}
 	}
 	c.settle()
@@ -140,7 +157,7 @@ func (c *Consensus) receiveAppended(m appended) {
 
 // settle tells raft of the writes that are durable, oldest first.
 func (c *Consensus) settle() {
-	for len(c.writes) > 0 && c.writes[0].durable {
+	for len(c.writes) > 0 && c.writes[0].left == 0 {
 		w := c.writes[0]
 		c.writes = c.writes[1:]
 		if err := c.mem.Append(w.entries); err != nil {

@@ -8,8 +8,8 @@ type Log interface {
 	// Load gives what was durable when the store was opened.
 	Load() (catalog.LogState, error)
 	// Append writes the hard state (nil: unchanged) and entries. Entries replace what was logged from their first index on. It goes
-	// to the head of the next group.
+	// to the head of the next group. They are at most 512 KiB together, or one entry.
 	Append(hard []byte, entries []catalog.LogEntry, done func(error))
-	// SaveSnapshot replaces everything up to its index.
+	// SaveSnapshot replaces everything up to its index. Its data may have many MiB. It is written beside appends that come after.
 	SaveSnapshot(s catalog.LogSnapshot, done func(error))
 }
