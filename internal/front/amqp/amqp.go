@@ -21,7 +21,7 @@ type Env struct {
 	Clock     clock.Clock
 	Trace     trace.Sink
 	Limits    Limits // zero values stand for the defaults
-	// TLS makes Serve expect TLS. Listen takes a setting of its own.
+	// TLS makes Serve expect TLS; Listen is told by its caller.
 	TLS *tls.Config
 	// Product and Version are told to clients; ClusterName too, where it is set.
 	Product, Version, ClusterName string

@@ -198,6 +198,12 @@ func (c *Conn) tellBlocked() {
 
 // Close implements broker.Listener: the broker asks for the end of the connection.
 func (c *Conn) Close(err *broker.Error) {
+	if c.state == awaitHeader { // nobody has spoken yet
+		c.end()
+		c.state = closed
+		c.wake()
+		return
+	}
 	f := faultOf(err)
 	if err.Code == broker.Unavailable || f.soft() {
 		f.code = wire.ConnectionForced

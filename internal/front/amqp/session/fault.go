@@ -56,7 +56,10 @@ func faultOf(err *broker.Error) *fault {
 }
 
 // broken ends the connection over input that cannot be read.
-func (c *Conn) broken(err error) { c.fail(0, wireFault(err)) }
+func (c *Conn) broken(err error) {
+	c.deaf = c.state == closing
+	c.fail(0, wireFault(err))
+}
 
 func wireFault(err error) *fault {
 	var e *wire.Error

@@ -1,0 +1,144 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	client "github.com/rabbitmq/amqp091-go"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/front/amqp"
+	"github.com/tanist/tanist/internal/front/amqp/amqptest"
+	"github.com/tanist/tanist/internal/port/clock"
+	"github.com/tanist/tanist/internal/port/exec"
+)
+
+// serve starts a server over a broker in memory and returns where it listens.
+func serve(t testing.TB, b broker.Broker, change func(*amqp.Env)) (*amqp.Server, string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := exec.New(1)
+	env := amqp.Env{
+		Executor: x, BrokerFor: func(int) broker.Broker { return b }, Clock: clock.System(), Product: "Tanist", Version: "0",
+	}
+	if change != nil {
+		change(&env)
+	}
+	s := amqp.Serve(ln, env)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		x.Stop()
+	})
+	return s, "amqp://guest:guest@" + ln.Addr().String() + "/"
+}
+
+func dial(t testing.TB, url string) (*client.Connection, *client.Channel) {
+	t.Helper()
+	conn, err := client.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, ch
+}
+
+func TestClientPublishesAndConsumes(t *testing.T) {
+	_, url := serve(t, amqptest.New(), nil)
+	conn, ch := dial(t, url)
+	if got := conn.Properties["product"]; got != "Tanist" {
+		t.Errorf("product %v", got)
+	}
+	q, err := ch.QueueDeclare("q", true, false, false, false, client.Table{"x-queue-type": "quorum"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	const n = 500
+	large := make([]byte, 300_000) // more than two frames, more than one input
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var waits []*client.DeferredConfirmation
+	for i := range n {
+		body := []byte(fmt.Sprintf("message %d", i))
+		if i%100 == 7 {
+			body = append(body, large...)
+		}
+		w, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", q.Name, false, false, client.Publishing{
+			Body: body, ContentType: "text/plain", Headers: client.Table{"n": int32(i), "deep": client.Table{"a": []any{int64(1), "x"}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = append(waits, w)
+	}
+	for i, w := range waits {
+		if ok, err := w.WaitContext(ctx); err != nil || !ok {
+			t.Fatalf("publish %d: confirmed %v, %v", i, ok, err)
+		}
+	}
+	if err := ch.Qos(10, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := ch.Consume(q.Name, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		d := <-ds
+		if d.Headers["n"] != int32(i) || d.ContentType != "text/plain" {
+			t.Fatalf("delivery %d: %v %v", i, d.Headers, d.ContentType)
+		}
+		if i%100 == 7 && len(d.Body) < len(large) {
+			t.Fatalf("delivery %d has %d bytes", i, len(d.Body))
+		}
+		if err := d.Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := ch.QueueDelete(q.Name, false, false, false)
+	if err != nil || left != 0 {
+		t.Fatalf("deleted with %d left, %v", left, err)
+	}
+}
+
+func TestWrongPasswordClosesAsTheClientExpects(t *testing.T) {
+	_, url := serve(t, amqptest.New(), nil)
+	_, err := client.Dial("amqp://guest:wrong@" + url[len("amqp://guest:guest@"):])
+	if err == nil {
+		t.Fatal("let in")
+	}
+	t.Log(err)
+	if e, ok := err.(*client.Error); !ok || e.Code != client.AccessRefused {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestShutdownSays320(t *testing.T) {
+	s, url := serve(t, amqptest.New(), nil)
+	conn, _ := dial(t, url)
+	closed := conn.NotifyClose(make(chan *client.Error, 1))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-closed; e == nil || e.Code != client.ConnectionForced {
+		t.Fatalf("closed with %v", e)
+	}
+}

@@ -1,0 +1,346 @@
+package amqp
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/front/amqp/session"
+	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+const (
+	inputs      = 3 // inputs of one connection between its reader and its actor
+	inputSmall  = 4 << 10
+	inputLarge  = 64 << 10
+	outputMost  = 4 << 20   // bytes waiting to be written beyond which no more is read from the client
+	outputKept  = 256 << 10 // memory of an output that is kept for the next
+	lastWords   = 5 * time.Second
+	lingerLimit = time.Second
+)
+
+// input is a chunk on its way from the reader to the actor, and back when it was used up.
+type input struct {
+	data  []byte
+	at, n int // what is left to be fed
+}
+
+// output is what the writer writes, and back when it was written.
+type output struct {
+	session.Output
+	err error
+}
+
+// What actors are told, besides *input and *output.
+type (
+	tick       struct{}
+	overdue    struct{}          // a limit of the handshake or of the farewell has passed
+	ended      struct{ error }   // nothing more comes from the client
+	shutdown   struct{}          // the server stops
+	disconnect string            // an operator's wish, with a reason
+	ask        chan<- Connection // who is there?
+)
+
+// conn is one connection: an actor, with a goroutine that only reads and one that only writes.
+type conn struct {
+	server *Server
+	id     uint64
+	nc     net.Conn
+	peer   broker.Peer
+	refuse string
+	loop   int
+	mb     exec.Mailbox
+	since  time.Time
+
+	free     chan *input
+	outgoing chan *output
+	quit     chan struct{}
+	quitOnce sync.Once
+	in, out  atomic.Uint64
+
+	// Only on the actor's loop:
+	s        *session.Conn
+	waiting  []*input
+	idle     []*output
+	over     bool // the socket was given up
+	opened   bool
+	closing  bool
+	farewell bool // everything was written, the client is to hang up
+}
+
+func newConn(s *Server, id uint64, nc net.Conn, secure bool) *conn {
+	loop := int(id % uint64(s.env.Executor.Shared()))
+	c := &conn{
+		server: s, id: id, nc: nc, loop: loop, since: s.env.Clock.Wall(), free: make(chan *input, inputs),
+		outgoing: make(chan *output, 2), quit: make(chan struct{}),
+		peer: broker.Peer{Address: nc.RemoteAddr().String(), TLS: secure, Front: "amqp"},
+	}
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		c.peer.Loopback = a.IP.IsLoopback()
+	}
+	for range inputs {
+		c.free <- &input{}
+	}
+	for range 2 {
+		c.idle = append(c.idle, &output{})
+	}
+	c.mb = s.env.Executor.Loop(loop).Spawn("amqp", c)
+	c.mb.After(s.env.Limits.Handshake, overdue{})
+	return c
+}
+
+// read moves bytes from the socket to the actor until there are no more.
+func (c *conn) read() {
+	size, small := inputSmall, 0
+	for {
+		var in *input
+		select {
+		case in = <-c.free:
+		case <-c.quit:
+			return
+		}
+		if len(in.data) != size {
+			in.data = make([]byte, size)
+		}
+		n, err := c.nc.Read(in.data)
+		in.at, in.n = 0, n
+		c.in.Add(uint64(n))
+		if n > 0 {
+			c.mb.Post(in)
+		} else {
+			c.free <- in
+		}
+		if err != nil {
+			c.mb.Post(ended{err})
+			return
+		}
+		// Connections that send little keep little memory.
+		switch {
+		case n == size:
+			size, small = inputLarge, 0
+		case n > inputSmall:
+			small = 0
+		default:
+			if small++; small > 64 {
+				size, small = inputSmall, 0
+			}
+		}
+	}
+}
+
+// write moves bytes from the actor to the socket.
+func (c *conn) write() {
+	for {
+		select {
+		case o := <-c.outgoing:
+			n, err := c.nc.Write(o.Bytes)
+			c.out.Add(uint64(n))
+			o.err = err
+			c.mb.Post(o)
+		case <-c.quit:
+			return
+		}
+	}
+}
+
+// cut ends the connection from any goroutine, and the goroutines with it.
+func (c *conn) cut() {
+	c.quitOnce.Do(func() {
+		close(c.quit)
+		if err := c.nc.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			trace.Info(c.server.env.Trace, "amqp.connection.close", slog.String("peer", c.peer.Address), slog.String("error", err.Error()))
+		}
+		c.server.remove(c)
+	})
+}
+
+func (c *conn) now() session.Instant {
+	return session.Instant{Mono: c.server.env.Clock.Mono(), Wall: c.server.env.Clock.Wall().UnixMilli()}
+}
+
+// session is the state machine. It is made on the connection's loop, as the broker wants it.
+func (c *conn) session() *session.Conn {
+	if c.s == nil {
+		env := &c.server.env
+		c.s = session.New(session.Config{
+			Broker: env.BrokerFor(c.loop), Peer: c.peer, ID: c.id, Product: env.Product, Version: env.Version,
+			ClusterName: env.ClusterName, Refuse: c.refuse, Wake: c.mb.Touch,
+			Limits: session.Limits{
+				Channels: env.Limits.Channels, FrameMax: env.Limits.FrameMax, MessageMax: env.Limits.MessageMax,
+				Heartbeat: env.Limits.Heartbeat,
+			},
+		}, c.now())
+	}
+	return c.s
+}
+
+// Receive implements exec.Actor.
+func (c *conn) Receive(msg any) {
+	if a, ok := msg.(ask); ok {
+		c.answer(a)
+		return
+	}
+	if c.over {
+		return
+	}
+	s := c.session()
+	switch m := msg.(type) {
+	case *input:
+		c.waiting = append(c.waiting, m)
+		c.feed()
+	case *output:
+		s.Written(&m.Output)
+		if cap(m.Bytes) > outputKept {
+			m.Bytes = nil
+		}
+		c.idle = append(c.idle, m)
+		if m.err != nil {
+			c.finish(m.err)
+		}
+	case tick:
+		s.Tick(c.now(), c.held())
+		c.again()
+	case overdue:
+		if !s.Open() {
+			c.finish(errors.New("handshake or farewell took too long"))
+		}
+	case ended:
+		c.feed()
+		c.finish(m.error)
+	case shutdown:
+		s.Close(broker.Errorf(broker.Unavailable, "this node is shutting down"))
+	case disconnect:
+		s.Close(broker.Errorf(broker.Unavailable, "%s", string(m)))
+	}
+}
+
+// held reports whether input waits for the broker, or for the client to take what it was sent.
+func (c *conn) held() bool { return len(c.waiting) > 0 || c.s.Stuck() }
+
+// feed gives the session what has come in, as far as it wants it.
+func (c *conn) feed() {
+	for !c.over && c.held() && c.s.Pending() < outputMost {
+		if len(c.waiting) == 0 {
+			c.s.Feed(nil, c.now())
+			if c.s.Stuck() {
+				return
+			}
+			continue
+		}
+		in := c.waiting[0]
+		in.at += c.s.Feed(in.data[in.at:in.n], c.now())
+		if in.at < in.n {
+			return
+		}
+		c.waiting = slices.Delete(c.waiting, 0, 1)
+		c.free <- in
+		if c.s.Stuck() {
+			return
+		}
+	}
+}
+
+// Flush implements exec.Actor.
+func (c *conn) Flush() {
+	if c.over || c.s == nil {
+		return
+	}
+	c.feed()
+	c.s.Flush(c.now())
+	if c.s.Open() && !c.opened {
+		c.opened = true
+		c.logOpened()
+		c.again()
+	}
+	if c.s.Closing() && !c.closing {
+		c.closing = true
+		c.mb.After(lastWords, overdue{})
+	}
+	if n := len(c.idle); n > 0 && c.s.Pending() > 0 {
+		o := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.s.Take(&o.Output)
+		c.outgoing <- o
+	}
+	if c.s.Done() {
+		c.hangUp()
+	}
+}
+
+// again asks for the next tick.
+func (c *conn) again() {
+	if h := c.s.Heartbeat(); h > 0 && c.s.Open() {
+		c.mb.After(h/2, tick{})
+	}
+}
+
+// hangUp ends a connection whose last words were written. The client is given a moment to hang up first, since closing a socket that
+// still has input makes the other end lose what it has not yet read.
+func (c *conn) hangUp() {
+	if c.s.Pending() > 0 || len(c.idle) < 2 {
+		if !c.closing {
+			c.closing = true
+			c.mb.After(lastWords, overdue{})
+		}
+		return
+	}
+	if c.farewell {
+		return
+	}
+	c.farewell = true
+	half, ok := c.nc.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		c.finish(nil)
+		return
+	}
+	c.mb.After(lingerLimit, overdue{})
+}
+
+// finish gives up the socket and everything that the client held.
+func (c *conn) finish(err error) {
+	if c.over {
+		return
+	}
+	c.over = true
+	expected := err == nil || c.s.Done() || c.s.Closing()
+	if !expected && !errors.Is(err, net.ErrClosed) {
+		level := slog.LevelWarn
+		if errors.Is(err, io.EOF) || !c.opened {
+			level = slog.LevelInfo
+		}
+		c.server.env.Trace.Emit(trace.Event{Level: level, Name: "amqp.connection.lost", Attrs: []slog.Attr{
+			slog.String("peer", c.peer.Address), slog.String("error", err.Error()),
+		}})
+	} else if c.opened {
+		trace.Info(c.server.env.Trace, "amqp.connection.closed", slog.String("peer", c.peer.Address))
+	}
+	c.s.Abandon()
+	c.waiting = nil
+	c.cut()
+}
+
+func (c *conn) logOpened() {
+	st := c.s.Status()
+	trace.Info(c.server.env.Trace, "amqp.connection.opened", slog.String("peer", c.peer.Address), slog.String("user", st.User),
+		slog.String("vhost", st.VHost), slog.String("client", st.Client.Product), slog.String("version", st.Client.Version),
+		slog.String("name", st.Client.Name), slog.Bool("tls", c.peer.TLS))
+}
+
+// answer says who is there.
+func (c *conn) answer(to ask) {
+	if c.over {
+		to <- Connection{}
+		return
+	}
+	to <- Connection{
+		ID: c.id, Peer: c.peer.Address, TLS: c.peer.TLS, Since: c.since, Loop: c.loop, In: c.in.Load(), Out: c.out.Load(),
+		Status: c.session().Status(),
+	}
+}

@@ -1,0 +1,46 @@
+package session
+
+// Status is a connection as people see it.
+type Status struct {
+	User, VHost string
+	Client      Client
+	State       string // "opening", "running", "blocked" (publishing is held), "closing"
+	FrameMax    uint32
+	Heartbeat   int // seconds
+	Channels    []ChannelStatus
+	Stats       Stats
+}
+
+// ChannelStatus is a channel as people see it.
+type ChannelStatus struct {
+	Number      uint16
+	Consumers   int
+	Unsettled   int
+	Unconfirmed int
+	Prefetch    uint32
+	Confirms    bool
+	Paused      bool // by the client, with channel.flow
+}
+
+// Status describes the connection.
+func (c *Conn) Status() Status {
+	s := Status{
+		User: c.user, VHost: c.vhost, Client: c.client, State: "opening", FrameMax: c.frameMax, Heartbeat: int(c.heartbeat.Seconds()),
+		Stats: c.stats,
+	}
+	switch {
+	case c.state >= closing:
+		s.State = "closing"
+	case c.state == running && c.hold:
+		s.State = "blocked"
+	case c.state == running:
+		s.State = "running"
+	}
+	for _, ch := range c.order {
+		s.Channels = append(s.Channels, ChannelStatus{
+			Number: ch.number, Consumers: len(ch.consumers), Unsettled: ch.unsettled.len(),
+			Unconfirmed: len(ch.confirms.fates) - ch.confirms.head, Prefetch: ch.prefetch, Confirms: ch.confirms.on, Paused: ch.paused,
+		})
+	}
+	return s
+}
