@@ -1,0 +1,95 @@
+package catalog
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/core/stream"
+	"github.com/tanist/tanist/internal/core/value"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// one of every operation, with every field set somewhere.
+func everyOperation() []Item {
+	n, s := int64(5), "dlx"
+	p := ident.Partition{Incarnation: 1}
+	args := value.Table{
+		{Name: "x-max-length", Value: value.Of(-300)}, {Name: "f", Value: value.Of(1.5)}, {Name: "b", Value: value.Of(true)},
+		{Name: "t", Value: value.Value{Kind: value.Time, Int: 9}}, {Name: "l", Value: value.Of([]value.Value{value.Of("x"), {}})},
+		{Name: "m", Value: value.Of(value.Table{{Name: "k", Value: value.Of("\xff")}})},
+	}
+	home := &Home{Node: "n1", Boot: 1, Session: 7}
+	return []Item{
+		InitCluster(ident.StoreID{9}), RaiseFormat(3, 4), CreateVHost("/"), CreateVHost("gone"), DeleteVHost("gone"),
+		RegisterBoot(Node{Name: "n1", Store: one.Store, Boot: 1, AMQP: "a:1", Admin: "b:2", Mesh: "c:3"}),
+		DeclareExchange(Exchange{VHost: "/", Name: "e", Type: "topic", Durable: true, AutoDelete: true, Internal: true, Alternate: "lost", Args: args}),
+		DeclareExchange(Exchange{VHost: "/", Name: "m", Type: "fanout", Home: home}), DeleteExchange("/", "none", true),
+		DeclareResource(Resource{
+			VHost: "/", Name: "q", Kind: Queue, Durable: true, AutoDelete: true, Args: args, Policy: "majority_durable", Queue: &queue.Settings{
+				TTL: &n, Expires: 6, MaxLength: &n, MaxBytes: &n, Overflow: queue.RejectPublish, DeliveryLimit: &n, DeadLetterExchange: &s,
+				DeadLetterRoutingKey: &s, SingleActive: true, ConsumerTimeout: 7,
+			},
+		}, one, 1),
+		DeclareResource(Resource{VHost: "/", Name: "x", Kind: Queue, Exclusive: true, Home: home, Queue: &queue.Settings{}}, one, 1),
+		DeclareResource(Resource{
+			VHost: "/", Name: "s", Kind: Stream, Durable: true, Policy: "all_durable", Stream: &stream.Settings{MaxAge: 1, MaxBytes: 2, MaxRecords: 3},
+		}, one, 2),
+		DeleteResource("/", "none", 3),
+		Bind(Binding{VHost: "/", Source: "e", Destination: "q", Key: "a.*", Args: args}),
+		Bind(Binding{VHost: "/", Source: "amq.fanout", Destination: "e", ToExchange: true}),
+		Unbind(Binding{VHost: "/", Source: "amq.direct", Destination: "q", Key: "k"}),
+		PutUser(User{Name: "ada", Hash: "h", Roles: []string{"administrator", "monitoring"}}), DeleteUser("none"),
+		PutPermission(Permission{User: "ada", VHost: "/", Configure: "c", Write: "w", Read: "r"}), DeletePermission("ada", "none"),
+		RecordPending(p, 1, Pending{ID: "t1", Epoch: 2, Cause: "boot", Since: 1234}),
+		CommitTransition(Commit{
+			Partition: p, Version: 2, Transition: "t1", Owner: one, Followers: []Member{{"n2", ident.StoreID{2}}},
+			Learners: []Member{{"n3", ident.StoreID{3}}}, Start: HistoryStart{2, 17, 11, [16]byte{5}, "n1"},
+		}),
+		RecordPending(p, 3, Pending{ID: "t2", Epoch: 3, Cause: "boot", Since: 1235}), CancelPending(p, 3, "t1"),
+		PutSetting("hold", "5m", 0), DeleteSetting("hold", 9),
+	}
+}
+
+// Commands and snapshots that were written once must be read for ever, with the same result: the bytes are pinned.
+func TestFormatIsPinned(t *testing.T) {
+	cmd := mustEncode(t, everyOperation()...)
+	s := New()
+	if _, _, err := s.Apply(1, cmd); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("command %x\nsnapshot %x\n", cmd, s.Snapshot())
+	const golden = "testdata/format1.golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Fatal("the encoding has changed; a new format needs a new number, and the old one must still be read")
+	}
+	var oldCmd, oldSnap []byte
+	if _, err := fmt.Fscanf(strings.NewReader(string(want)), "command %x\nsnapshot %x\n", &oldCmd, &oldSnap); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := Restore(oldSnap)
+	if err != nil || string(restored.Snapshot()) != string(oldSnap) {
+		t.Fatalf("the pinned snapshot cannot be read: %v", err)
+	}
+	seen := map[op]bool{}
+	for _, it := range everyOperation() {
+		seen[it.op] = true
+	}
+	if len(seen) != len(operations) {
+		t.Fatalf("%d operations are pinned, there are %d", len(seen), len(operations))
+	}
+}
