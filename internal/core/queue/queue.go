@@ -24,7 +24,6 @@ package queue
 
 import (
 	"errors"
-
 )
 
 // Version is the behaviour of this state machine. The epoch-start mark and every snapshot name it: copies of one partition

@@ -50,9 +50,9 @@ type Lookup uint8
 
 // The lookups.
 const (
-	NoLookup    Lookup = iota // the offset is known
-	LookupTime                // Log.SeekTime(Start.Time)
-	LookupLast                // Log.LastBatch(confirmed position)
+	NoLookup   Lookup = iota // the offset is known
+	LookupTime               // Log.SeekTime(Start.Time)
+	LookupLast               // Log.LastBatch(confirmed position)
 )
 
 // Resolve says at which offset a reader starts, or what must be looked up first; the offset found goes through Bounds.Clamp.

@@ -1,0 +1,217 @@
+package queue
+
+import "slices"
+
+// consumer is one that is subscribed, or that still holds something.
+type consumer struct {
+	holder     Holder
+	options    Options
+	slot       uint32
+	subscribed bool
+	held       uint64
+	credit     int64
+	order      uint64
+	next, prev *consumer // ring of the group; nil: not in it
+}
+
+// group is the ring of consumers of one priority that can take something; ring is whose turn it is.
+type group struct {
+	priority int32
+	ring     *consumer
+}
+
+// slot is the consumer of a holder, made if there is none.
+func (o *owner) slot(h Holder) *consumer {
+	if s, ok := o.slots[h]; ok {
+		return o.consumers[s]
+	}
+	if o.slots == nil {
+		o.slots = make(map[Holder]uint32)
+		o.consumers = append(o.consumers[:0], nil)
+	}
+	c := &consumer{holder: h}
+	if n := len(o.free); n > 0 {
+		c.slot = o.free[n-1]
+		o.free = o.free[:n-1]
+		o.consumers[c.slot] = c
+	} else {
+		c.slot = uint32(len(o.consumers))
+		o.consumers = append(o.consumers, c)
+	}
+	o.slots[h] = c.slot
+	return c
+}
+
+func (o *owner) lookup(h Holder) *consumer {
+	if s, ok := o.slots[h]; ok {
+		return o.consumers[s]
+	}
+	return nil
+}
+
+// settle forgets a consumer that is nothing and holds nothing.
+func (o *owner) forget(c *consumer) {
+	if c.subscribed || c.held > 0 {
+		return
+	}
+	delete(o.slots, c.holder)
+	o.consumers[c.slot] = nil
+	o.free = append(o.free, c.slot)
+}
+
+// Subscribe adds a consumer. One that holds something from before keeps it, and it counts for its prefetch. One that is subscribed
+// already begins anew. It returns ErrExclusive.
+func (m *Machine) Subscribe(h Holder, opt Options) error {
+	o := m.o
+	if c := o.lookup(h); c != nil && c.subscribed {
+		m.leave(c)
+	}
+	if o.exclusive != 0 || opt.Exclusive && o.subscribed > 0 {
+		return ErrExclusive
+	}
+	c := o.slot(h)
+	o.order++
+	c.options, c.credit, c.order, c.subscribed = opt, opt.Credit, o.order, true
+	o.subscribed++
+	o.abandoned = false
+	if opt.Exclusive {
+		o.exclusive = c.slot
+	}
+	if m.settings.SingleActive && o.active == 0 {
+		o.active = c.slot
+	}
+	m.update(c)
+	return nil
+}
+
+// Unsubscribe ends a consumer. Its claims stay.
+func (m *Machine) Unsubscribe(h Holder, now int64) {
+	if c := m.o.lookup(h); c != nil && c.subscribed {
+		m.leave(c)
+		m.o.forget(c)
+		m.left(now)
+	}
+}
+
+// left takes note that a consumer went for good.
+func (m *Machine) left(now int64) {
+	if m.o.subscribed == 0 {
+		m.o.unused = now
+		m.o.abandoned = true
+	}
+}
+
+func (m *Machine) leave(c *consumer) {
+	o := m.o
+	c.subscribed = false
+	o.subscribed--
+	m.update(c)
+	if o.exclusive == c.slot {
+		o.exclusive = 0
+	}
+	if o.active == c.slot {
+		o.active = 0
+		if next := m.successor(); next != nil {
+			o.active = next.slot
+			m.update(next)
+		}
+	}
+}
+
+// successor is who becomes the single active consumer: the highest priority, the longest subscribed of it.
+func (m *Machine) successor() *consumer {
+	var best *consumer
+	for _, c := range m.o.consumers {
+		if c != nil && c.subscribed && (best == nil || c.options.Priority > best.options.Priority ||
+			c.options.Priority == best.options.Priority && c.order < best.order) {
+			best = c
+		}
+	}
+	return best
+}
+
+// Credit gives a consumer bytes.
+func (m *Machine) Credit(h Holder, bytes int64) {
+	if c := m.o.lookup(h); c != nil && c.subscribed {
+		c.credit += bytes
+		m.update(c)
+	}
+}
+
+func (m *Machine) takes(c *consumer) bool {
+	return c.subscribed && c.credit > 0 &&
+		(c.options.NoAck || c.options.Prefetch == 0 || c.held < uint64(c.options.Prefetch)) &&
+		(!m.settings.SingleActive || m.o.active == c.slot)
+}
+
+// update puts a consumer at the end of its group's ring, or takes it out, as it can take something or not.
+func (m *Machine) update(c *consumer) {
+	can := m.takes(c)
+	if can == (c.next != nil) {
+		return
+	}
+	groups := m.o.groups
+	at, ok := slices.BinarySearchFunc(groups, c.options.Priority, func(g group, priority int32) int {
+		switch {
+		case g.priority > priority:
+			return -1
+		case g.priority < priority:
+			return 1
+		}
+		return 0
+	})
+	if can {
+		if !ok {
+			m.o.groups = slices.Insert(groups, at, group{priority: c.options.Priority})
+		}
+		m.o.groups[at].insert(c)
+		return
+	}
+	if groups[at].remove(c); groups[at].ring == nil {
+		m.o.groups = slices.Delete(groups, at, at+1)
+	}
+}
+
+func (g *group) insert(c *consumer) {
+	if g.ring == nil {
+		c.next, c.prev, g.ring = c, c, c
+		return
+	}
+	c.next, c.prev = g.ring, g.ring.prev
+	c.prev.next, c.next.prev = c, c
+}
+
+func (g *group) remove(c *consumer) {
+	if g.ring == c {
+		g.ring = c.next
+	}
+	if g.ring == c {
+		g.ring = nil
+	}
+	c.prev.next, c.next.prev = c.next, c.prev
+	c.next, c.prev = nil, nil
+}
+
+// Abandoned reports whether there were consumers under this owner and the last has gone by Unsubscribe or ReleaseGateway: an
+// auto-delete queue is to be deleted.
+func (m *Machine) Abandoned() bool { return m.o != nil && m.o.abandoned }
+
+// Touch counts as use of the queue: it was declared again.
+func (m *Machine) Touch(now int64) {
+	if m.o != nil {
+		m.o.unused = max(m.o.unused, now)
+	}
+}
+
+// Unused reports whether the queue has had no consumer, Get or Touch for Settings.Expires: it is to be deleted.
+func (m *Machine) Unused(now int64) bool {
+	at := m.unusedAt()
+	return at > 0 && at <= now
+}
+
+func (m *Machine) unusedAt() int64 {
+	if m.o == nil || m.settings.Expires <= 0 || m.o.subscribed > 0 {
+		return 0
+	}
+	return m.o.unused + m.settings.Expires
+}

@@ -1,0 +1,411 @@
+package queue
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+)
+
+// owner is the volatile side.
+type owner struct {
+	consumers []*consumer       // by slot; slot 0 is nobody
+	slots     map[Holder]uint32 // only looked up
+	free      []uint32
+	groups    []group // of consumers that can take something, highest priority first
+	order     uint64  // subscriptions so far
+
+	subscribed int
+	active     uint32 // slot of the single active consumer
+	exclusive  uint32 // slot of the exclusive consumer
+	held       uint64
+	abandoned  bool
+	unused     int64 // since when; counts while nobody is subscribed
+
+	inherit   uint64 // records and events of the inherited suffix that are not applied yet
+	inherited uint64 // offsets below may have been delivered by an earlier owner
+	offered   uint64 // offsets below have had their chance of being delivered before they expire
+	hint      uint64 // nothing is ready below
+	ttlHint   uint64 // nothing that expires by the queue's time to live is ready below
+	expiring  bool   // Tick has more to do: nothing may be delivered
+
+	length      int64 // ready messages once all that is staged has come; kept if limited
+	lengthBytes int64
+	ahead       []ahead // staged records, from m.next on; kept if limited
+	aheadHead   int
+	number      uint64 // last dead letter's, staged ones included
+
+	heap   []wake
+	staged *staged
+	lanes  *[DeadLanes]lane
+	blocks []*block // spare
+}
+
+// ahead is a record that is staged and not confirmed.
+type ahead struct {
+	size    uint32
+	delayed bool
+	gone    bool // an event that ends it is staged as well
+}
+
+// staged gathers decisions until TakeEvents.
+type staged struct {
+	gone    [reasonsBehind][]run
+	dead    [reasonsBehind][]run
+	returns []run
+	due     []run
+	any     bool
+}
+
+// Promote begins the owner's side, empty of consumers. now begins the time that the queue is unused.
+func (m *Machine) Promote(now int64) {
+	m.Demote()
+	o := &owner{inherited: m.next, offered: m.next, number: m.number, length: int64(m.ready), unused: now}
+	m.o = o
+	if m.limited {
+		for _, p := range m.pages {
+			for w, set := range p.ready {
+				o.lengthBytes += p.sizes.sum(w, set)
+			}
+		}
+	}
+	for _, p := range m.pages {
+		for at := range p.extras {
+			o.schedule(p, &p.extras[at])
+		}
+	}
+}
+
+// Demote ends the owner's side: holders, consumers, all that was staged. What was staged and is confirmed all the same is applied
+// when it comes, as on any copy.
+func (m *Machine) Demote() {
+	if m.o == nil {
+		return
+	}
+	m.o = nil
+	m.ready = 0
+	for _, p := range m.pages {
+		p.ready, p.held, p.nheld, p.blocks = p.live, [words]uint64{}, 0, nil
+		for at := range p.extras {
+			x := &p.extras[at]
+			if x.flags&flagGone != 0 {
+				continue
+			}
+			if x.flags&(flagDelayed|flagDead) != 0 {
+				cut(&p.ready, int(x.index))
+			}
+			x.flags &= replicatedFlags
+		}
+		for _, set := range p.ready {
+			m.ready += uint64(bits.OnesCount64(set))
+		}
+	}
+}
+
+// Inherit stages a batch of the log that is not confirmed yet, for a new owner, so that admission sees it. Batches come in order,
+// after Promote and before anything else is asked. It returns ErrEvent.
+func (m *Machine) Inherit(b batch.Batch) error {
+	o := m.o
+	var err error
+	b.Each(func(e batch.Entry) bool {
+		switch {
+		case e.Kind == batch.KindRecord:
+			if m.limited {
+				o.stageRecord(e.Record)
+			}
+			o.inherit++
+			o.inherited = e.Offset + 1
+		case ours(e):
+			err = m.inheritEvent(e.Type, e.Body)
+			o.inherit++
+		}
+		return err == nil
+	})
+	o.offered = o.inherited
+	return err
+}
+
+func (m *Machine) inheritEvent(typ uint8, body []byte) error {
+	e, err := parseEvent(typ, body)
+	if err != nil {
+		return err
+	}
+	if typ == EventDead && e.first != m.o.number+1 {
+		return malformed(typ, "number out of turn")
+	}
+	for {
+		r, ok, err := e.next(m.o.inherited)
+		if err != nil || !ok {
+			return err
+		}
+		if typ == EventDead {
+			m.o.number += r.to - r.from
+		}
+		if !m.limited || typ == EventReturn {
+			continue // to a new owner what comes back never was away
+		}
+		m.words(r.from, min(r.to, m.next), func(p *page, w int, mask uint64) {
+			for set := p.live[w] & mask; set != 0; set &= set - 1 {
+				m.inheritOne(p, w<<6+bits.TrailingZeros64(set), typ == EventDue)
+			}
+		})
+		for offset := max(r.from, m.next); offset < r.to; offset++ {
+			m.o.inheritAhead(&m.o.ahead[m.o.aheadHead+int(offset-m.next)], typ == EventDue)
+		}
+	}
+}
+
+// inheritOne takes an inherited event's effect on a message into the staged length.
+func (m *Machine) inheritOne(p *page, i int, due bool) {
+	x := p.extra(i)
+	delayed := x != nil && x.flags&(flagDelayed|flagDueStaged) == flagDelayed
+	switch {
+	case due:
+		if delayed {
+			x.flags |= flagDueStaged
+			m.o.longer(p.sizes.get(i))
+		}
+	case x != nil && x.flags&flagDelayed != 0:
+		if !delayed {
+			x.flags &^= flagDueStaged
+			m.o.shorter(p.sizes.get(i))
+		}
+	case has(&p.ready, i):
+		cut(&p.ready, i)
+		m.ready--
+		m.o.shorter(p.sizes.get(i))
+	}
+}
+
+func (o *owner) inheritAhead(a *ahead, due bool) {
+	switch {
+	case a.gone:
+	case due:
+		if a.delayed {
+			a.delayed = false
+			o.longer(a.size)
+		}
+	default:
+		a.gone = true
+		if !a.delayed {
+			o.shorter(a.size)
+		}
+	}
+}
+
+func (o *owner) longer(size uint32) {
+	o.length++
+	o.lengthBytes += int64(size)
+}
+
+func (o *owner) shorter(size uint32) {
+	o.length--
+	o.lengthBytes -= int64(size)
+}
+
+// Serving reports whether the owner's side is on and all that was inherited has been applied. Until then nothing is assigned,
+// settled, purged, claimed or timed.
+func (m *Machine) Serving() bool { return m.o != nil && m.o.inherit == 0 }
+
+// Limited reports whether Admit must be asked for every record.
+func (m *Machine) Limited() bool { return m.limited }
+
+// Admit decides on one record about to be staged, and counts it if it is taken: it must then be appended, in the order of the
+// calls. False: refused, the queue is full.
+func (m *Machine) Admit(h batch.RecordHeader) bool {
+	if !m.limited {
+		return true
+	}
+	o := m.o
+	if m.settings.Overflow == RejectPublish {
+		if n := m.settings.MaxLength; n != nil && o.length+1 > *n {
+			return false
+		}
+		if n := m.settings.MaxBytes; n != nil && o.lengthBytes+int64(h.Size) > *n {
+			return false
+		}
+	}
+	o.stageRecord(h)
+	return true
+}
+
+func (o *owner) stageRecord(h batch.RecordHeader) {
+	o.ahead = append(o.ahead, ahead{size: h.Size, delayed: h.Delay > 0})
+	if h.Delay == 0 {
+		o.longer(h.Size)
+	}
+}
+
+// applied takes a confirmed record off what is staged, and reports whether it is gone already.
+func (o *owner) applied(m *Machine, h batch.RecordHeader) bool {
+	if o.inherit > 0 {
+		o.inherit--
+	}
+	if !m.limited {
+		return false
+	}
+	if o.aheadHead == len(o.ahead) { // not admitted here; count it now
+		o.stageRecord(h)
+	}
+	gone := o.ahead[o.aheadHead].gone
+	o.aheadHead++
+	switch {
+	case o.aheadHead == len(o.ahead):
+		o.ahead, o.aheadHead = o.ahead[:0], 0
+	case o.aheadHead > 1024 && o.aheadHead > len(o.ahead)/2:
+		o.ahead, o.aheadHead = slices.Delete(o.ahead, 0, o.aheadHead), 0
+	}
+	return gone
+}
+
+// rose takes note of a message that became ready.
+func (o *owner) rose(p *page, i int) {
+	offset := p.base() + uint64(i)
+	o.hint = min(o.hint, offset)
+	o.ttlHint = min(o.ttlHint, offset)
+	if x := p.extra(i); x != nil {
+		o.schedule(p, x)
+	}
+}
+
+// overflow drops what is too much from the head.
+func (m *Machine) overflow() {
+	o := m.o
+	if !m.limited || o.inherit > 0 || m.settings.Overflow == RejectPublish {
+		return
+	}
+	at := o.aheadHead
+	for m.tooLong() {
+		p, i, ok := m.firstReady(o.hint)
+		if ok {
+			o.hint = p.base() + uint64(i)
+			m.lower(p, i)
+			m.die(Overflowed, o.hint)
+			continue
+		}
+		for at < len(o.ahead) && (o.ahead[at].gone || o.ahead[at].delayed) {
+			at++
+		}
+		if at == len(o.ahead) {
+			return
+		}
+		o.ahead[at].gone = true
+		o.shorter(o.ahead[at].size)
+		m.die(Overflowed, m.next+uint64(at-o.aheadHead))
+	}
+}
+
+func (m *Machine) tooLong() bool {
+	return m.settings.MaxLength != nil && m.o.length > max(0, *m.settings.MaxLength) ||
+		m.settings.MaxBytes != nil && m.o.lengthBytes > max(0, *m.settings.MaxBytes)
+}
+
+// lower takes a ready message out of the ready set, staged or to be held.
+func (m *Machine) lower(p *page, i int) {
+	cut(&p.ready, i)
+	m.ready--
+	if m.limited {
+		m.o.shorter(p.sizes.get(i))
+	}
+}
+
+// die stages the end of a message that nobody accepted.
+func (m *Machine) die(reason Reason, offset uint64) {
+	s := m.o.stage()
+	if m.dies() {
+		s.dead[reason] = extend(s.dead[reason], offset, 0)
+	} else {
+		s.gone[reason] = extend(s.gone[reason], offset, 0)
+	}
+}
+
+func (o *owner) stage() *staged {
+	if o.staged == nil {
+		o.staged = new(staged)
+	}
+	o.staged.any = true
+	return o.staged
+}
+
+func extend(runs []run, offset uint64, count uint32) []run {
+	if n := len(runs); n > 0 && runs[n-1].to == offset && runs[n-1].count == count {
+		runs[n-1].to++
+		return runs
+	}
+	return append(runs, run{offset, offset + 1, count})
+}
+
+// tidy sorts and merges ranges that do not overlap.
+func tidy(runs []run) []run {
+	before := func(a, b run) int {
+		if a.from < b.from {
+			return -1
+		}
+		return 1
+	}
+	if !slices.IsSortedFunc(runs, before) {
+		slices.SortFunc(runs, before)
+	}
+	kept := runs[:0]
+	for _, r := range runs {
+		if n := len(kept); n > 0 && kept[n-1].to == r.from && kept[n-1].count == r.count {
+			kept[n-1].to = r.to
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// TakeEvents gives the staged decisions as count encoded events (batch.AppendEvent), to be appended after the records that
+// were admitted, as one run of kind KindEvent. count 0: nothing. The bytes are the caller's. An event is at most 32 KiB.
+func (m *Machine) TakeEvents() (payload []byte, count uint32) {
+	o := m.o
+	if o == nil {
+		return nil, 0
+	}
+	m.overflow()
+	s := o.staged
+	if s == nil || !s.any {
+		return nil, 0
+	}
+	s.any = false
+	take := func(typ uint8, reason Reason, runs *[]run) {
+		if len(*runs) == 0 {
+			return
+		}
+		var n uint32
+		var next uint64
+		payload, n, next = appendEvents(payload, typ, reason, o.number+1, tidy(*runs))
+		if typ == EventDead {
+			o.number = next - 1
+		}
+		count += n
+		*runs = (*runs)[:0]
+	}
+	for r := range s.gone {
+		take(EventGone, Reason(r), &s.gone[r])
+	}
+	take(EventReturn, 0, &s.returns)
+	take(EventDue, 0, &s.due)
+	for r := range s.dead {
+		take(EventDead, Reason(r), &s.dead[r])
+	}
+	return payload, count
+}
+
+func (o *owner) trim() {
+	o.blocks = nil
+	if o.staged != nil && !o.staged.any {
+		o.staged = nil
+	}
+	if len(o.ahead) == 0 {
+		o.ahead = nil
+	}
+	if len(o.heap) == 0 {
+		o.heap = nil
+	}
+	if len(o.slots) == 0 {
+		o.slots, o.consumers, o.free, o.groups = nil, nil, nil, nil
+	}
+}
