@@ -84,13 +84,13 @@ func TestUnknownStops(t *testing.T) {
 }
 
 func TestEveryOperationIsKnown(t *testing.T) {
-	for o := opInitCluster; o <= opDeleteSetting; o++ {
+	for o := opInitCluster; o <= opAdoptResource; o++ {
 		if operations[o] == nil {
 			t.Errorf("operation %d cannot be applied", o)
 		}
 	}
-	if len(operations) != int(opDeleteSetting) {
-		t.Errorf("%d operations, the last is %d", len(operations), opDeleteSetting)
+	if len(operations) != int(opAdoptResource) {
+		t.Errorf("%d operations, the last is %d", len(operations), opAdoptResource)
 	}
 }
 
@@ -270,6 +270,7 @@ func TestBudgets(t *testing.T) {
 func FuzzApply(f *testing.F) {
 	f.Add(mustEncode(f, Bootstrap(ident.StoreID{9}, "hash")...))
 	f.Add(mustEncode(f, durableQueue("q"), Bind(Binding{VHost: "/", Source: "amq.topic", Destination: "q", Args: value.Table{{Name: "a", Value: value.Of("b")}}})))
+	f.Add(mustEncode(f, everyOperation()...))
 	f.Add(mustEncode(f, RecordPending(ident.Partition{Incarnation: 1}, 1, Pending{ID: "t", Epoch: 2}), DeleteVHost("/")))
 	f.Fuzz(func(t *testing.T, cmd []byte) {
 		s := fresh(t)
@@ -293,6 +294,9 @@ func FuzzRestore(f *testing.F) {
 	s := fresh(f)
 	mustApply(f, s, durableQueue("q"))
 	f.Add(s.Snapshot())
+	full := New()
+	mustApply(f, full, everyOperation()...)
+	f.Add(full.Snapshot())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Restore(data)
 		if err != nil {

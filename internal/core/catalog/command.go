@@ -48,6 +48,7 @@ const (
 	opCancelPending
 	opPutSetting
 	opDeleteSetting
+	opAdoptResource
 )
 
 // Item is one guarded change, made by one of the constructors below.
@@ -257,4 +258,11 @@ func PutSetting(name, value string, version uint64) Item {
 // DeleteSetting removes a runtime setting if its version is still the one given. A later one of that name goes on counting.
 func DeleteSetting(name string, version uint64) Item {
 	return item(opDeleteSetting, func(c *coder) { c.str(&name); c.u64(&version) })
+}
+
+// AdoptResource makes a resource known that its node made by itself, under the incarnation that it has (ident.LocalBit): from now on
+// it can be bound, and it goes as every transient resource goes. Repeating it changes nothing. It is refused with Exists if the
+// name is another's.
+func AdoptResource(r Resource) Item {
+	return item(opAdoptResource, func(c *coder) { c.resource(&r) })
 }

@@ -63,7 +63,7 @@ func EquivalentExchange(have, want *Exchange) *Refusal {
 // count, and before Kind, so that the argument which asks for another kind is the one named.
 func EquivalentResource(have, want *Resource) *Refusal {
 	what := string(have.Kind)
-	if have.Exclusive && (want.Home == nil || *have.Home != *want.Home) {
+	if have.Exclusive && (want.Home == nil || have.Home == nil || *have.Home != *want.Home) {
 		return &Refusal{Code: Locked, What: what, Name: have.Name, VHost: have.VHost}
 	}
 	d := difference{&Refusal{Code: Inequivalent, What: what, Name: have.Name, VHost: have.VHost}, false}

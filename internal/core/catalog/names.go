@@ -243,6 +243,30 @@ func (s *State) declareResource(a *args) ItemResult {
 	return ItemResult{Created: true, Object: r}
 }
 
+func (s *State) adoptResource(r *Resource) ItemResult {
+	if s.view.VHost(r.VHost) == nil {
+		return refuse(Refusal{Code: NotFound, What: "vhost", Name: r.VHost})
+	}
+	if have := s.view.Resource(r.VHost, r.Name); have != nil {
+		if have.Incarnation == r.Incarnation {
+			return done(have)
+		}
+		return refuse(Refusal{Code: Exists, What: string(have.Kind), Name: r.Name, VHost: r.VHost})
+	}
+	const local = ident.TransientBit | ident.LocalBit
+	if r.Incarnation&local != local || r.Home == nil || len(r.Partitions) != 1 ||
+		r.Partitions[0].Partition != (ident.Partition{Incarnation: r.Incarnation}) {
+		return refuse(Refusal{
+			Code: Invalid, What: string(r.Kind), Name: r.Name, VHost: r.VHost, Argument: "incarnation", Want: "not one that a node made",
+		})
+	}
+	if refused := s.validResource(r, &args{owner: r.Partitions[0].Owner, partitions: 1}); refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	s.change(nil, r)
+	return ItemResult{Created: true, Object: r}
+}
+
 func (s *State) validResource(r *Resource, a *args) *Refusal {
 	what := string(r.Kind)
 	invalid := func(argument, why string) *Refusal {
