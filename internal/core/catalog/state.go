@@ -150,7 +150,7 @@ var operations = map[op]operation{
 	opCommitTransition: with((*coder).commit, (*State).commitTransition),
 	opPutSetting:       with(func(c *coder, a *args) { c.str(&a.name); c.str(&a.text); c.u64(&a.number) }, (*State).putSetting),
 	opDeleteSetting:    with(func(c *coder, a *args) { c.str(&a.name); c.u64(&a.number) }, (*State).deleteSetting),
-	opAdoptResource: with((*coder).resource, (*State).adoptResource),
+	opAdoptResource:    with((*coder).resource, (*State).adoptResource),
 	opDeclareResource: with(func(c *coder, a *args) {
 		c.resource(&a.resource)
 		c.instance(&a.owner)
