@@ -97,9 +97,10 @@ func (m *Machine) letGo(p *page, w int, set uint64) {
 	}
 }
 
-// Get assigns one ready message to consumer 0 of a gateway (noAck: settles it at once). left is the ready messages that remain.
+// Get assigns one ready message to consumer 0 of a gateway (noAck: settles it at once), after a Tick. left is the ready messages that
+// remain.
 func (m *Machine) Get(gateway uint64, noAck bool, now int64) (a Assignment, left uint64, ok bool) {
-	if !m.Serving() || m.o.expiring {
+	if m.Tick(now); !m.Serving() || m.o.expiring {
 		return a, 0, false
 	}
 	m.Touch(now)

@@ -111,11 +111,11 @@ func (e *event) next(limit uint64) (r run, ok bool, err error) {
 	return r, true, nil
 }
 
-// appendEvents encodes ranges as events of one type and reason, split at maxEvent, and returns the longer payload, the number of
-// events, and the next dead letter's number. runs must be ascending and merged.
-func appendEvents(dst []byte, typ uint8, reason Reason, first uint64, runs []run) ([]byte, uint32, uint64) {
+// appendEvents encodes ranges as events of one type and reason, split at maxEvent, until dst has maxTake bytes. It returns the longer
+// payload, the ranges left over, the number of events, and the next dead letter's number. runs must be ascending and merged.
+func appendEvents(dst []byte, typ uint8, reason Reason, first uint64, runs []run) ([]byte, []run, uint32, uint64) {
 	var count uint32
-	for len(runs) > 0 {
+	for len(runs) > 0 && len(dst) < maxTake {
 		count++
 		at := len(dst)
 		dst = batch.AppendEvent(dst, typ, nil)
@@ -139,5 +139,5 @@ func appendEvents(dst []byte, typ uint8, reason Reason, first uint64, runs []run
 		}
 		binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-body))
 	}
-	return dst, count, first
+	return dst, runs, count, first
 }

@@ -357,8 +357,12 @@ func tidy(runs []run) []run {
 	return kept
 }
 
-// TakeEvents gives the staged decisions as count encoded events (batch.AppendEvent), to be appended after the records that
-// were admitted, as one run of kind KindEvent. count 0: nothing. The bytes are the caller's. An event is at most 32 KiB.
+// maxTake bounds what one TakeEvents gives, in bytes.
+const maxTake = 512 << 10
+
+// TakeEvents gives staged decisions as count encoded events (batch.AppendEvent), to be appended after the records that were
+// admitted, as one run of kind KindEvent. It gives at most about 512 KiB, in events of at most 32 KiB: ask until count is 0. The
+// bytes are the caller's.
 func (m *Machine) TakeEvents() (payload []byte, count uint32) {
 	o := m.o
 	if o == nil {
@@ -369,19 +373,24 @@ func (m *Machine) TakeEvents() (payload []byte, count uint32) {
 	if s == nil || !s.any {
 		return nil, 0
 	}
-	s.any = false
+	full := false
 	take := func(typ uint8, reason Reason, runs *[]run) {
 		if len(*runs) == 0 {
 			return
 		}
+		if full = full || len(payload) >= maxTake; full {
+			return
+		}
 		var n uint32
 		var next uint64
-		payload, n, next = appendEvents(payload, typ, reason, o.number+1, tidy(*runs))
+		var rest []run
+		payload, rest, n, next = appendEvents(payload, typ, reason, o.number+1, tidy(*runs))
 		if typ == EventDead {
 			o.number = next - 1
 		}
 		count += n
-		*runs = (*runs)[:0]
+		full = len(rest) > 0
+		*runs = (*runs)[:copy(*runs, rest)]
 	}
 	for r := range s.gone {
 		take(EventGone, Reason(r), &s.gone[r])
@@ -391,6 +400,7 @@ func (m *Machine) TakeEvents() (payload []byte, count uint32) {
 	for r := range s.dead {
 		take(EventDead, Reason(r), &s.dead[r])
 	}
+	s.any = full
 	return payload, count
 }
 

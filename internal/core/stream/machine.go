@@ -20,6 +20,8 @@ type cursor struct {
 
 // Machine is the state of one stream. It is not safe for use by several goroutines.
 type Machine struct {
+	settings Settings
+
 	cursors []cursor // by name
 	slots   []bool   // taken
 	dirty   uint32   // bit n: page n changed since the last snapshot
@@ -44,7 +46,12 @@ type reader struct {
 }
 
 // New makes the machine of a stream whose log is empty.
-func New() *Machine { return &Machine{fresh: true} }
+func New(s Settings) *Machine { return &Machine{settings: s, fresh: true} }
+
+// Retain is Retain by the stream's own settings.
+func (m *Machine) Retain(now int64, confirmed uint64, bytes, records int64, oldest []batch.Info) uint64 {
+	return Retain(m.settings, now, confirmed, bytes, records, oldest)
+}
 
 func findCursor(list []cursor, name string) (int, bool) {
 	return slices.BinarySearchFunc(list, name, func(c cursor, name string) int { return strings.Compare(c.name, name) })
