@@ -37,7 +37,7 @@ func generate(in []byte) ([]byte, error) {
 	fmt.Fprintf(&b, "// What AMQP calls its constants: kinds of frame and reply codes.\nconst (\n%s)\n\n", g.constants.Bytes())
 	fmt.Fprintf(&b, "// The methods.\nconst (\n%s)\n\n", g.ids.Bytes())
 	fmt.Fprintf(&b, "var methodNames = map[MethodID]string{\n%s}\n\n", g.names.Bytes())
-	fmt.Fprintf(&b, "func newMethod(id MethodID) Method {\nswitch id {\n%s}\nreturn nil\n}\n\n", g.decode.Bytes())
+	fmt.Fprintf(&b, "// NewMethod makes a method without arguments; nil if there is no such method.\nfunc NewMethod(id MethodID) Method {\nswitch id {\n%s}\nreturn nil\n}\n\n", g.decode.Bytes())
 	b.Write(g.types.Bytes())
 	return format.Source(b.Bytes())
 }

@@ -166,7 +166,8 @@ var methodNames = map[MethodID]string{
 	IDConfirmSelectOk:          "confirm.select-ok",
 }
 
-func newMethod(id MethodID) Method {
+// NewMethod makes a method without arguments; nil if there is no such method.
+func NewMethod(id MethodID) Method {
 	switch id {
 	case IDConnectionStart:
 		return new(ConnectionStart)

@@ -140,7 +140,7 @@ func DecodeMethod(payload []byte) (Method, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newMethod(id)
+	m := NewMethod(id)
 	if m == nil {
 		return nil, errorf(NotImplemented, "there is no method %d in class %d", id.Number(), id.Class())
 	}
