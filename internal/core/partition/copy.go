@@ -190,6 +190,9 @@ func (c *Copy) Fail(reason string, out *Effects) {
 	c.answerSeals(out)
 }
 
+// Retire closes an owner for good because its run ends. The copy stays sound.
+func (c *Copy) Retire(reason string, out *Effects) { c.close(reason, out) }
+
 func (c *Copy) close(reason string, out *Effects) {
 	if c.role == Owner && !c.closed {
 		c.closed = true

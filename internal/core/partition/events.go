@@ -5,15 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
 )
 
 // The types of event that a partition's protocol reads itself. Those below FirstEvent belong to the state machines.
 const (
-	FirstEvent uint8 = 0xE0
+	FirstEvent = batch.FirstPartitionEvent
 	// EventForget drops producers from the table: {u64 id, u64 last} each.
-	EventForget uint8 = 0xE0
+	EventForget = batch.FirstPartitionEvent
 	// EventRefused says which numbers of named producers admission refused: {u64 id, u64 number} each.
-	EventRefused uint8 = 0xE1
+	EventRefused = batch.FirstPartitionEvent + 1
 )
 
 // The types of mark.

@@ -27,14 +27,14 @@ func NewSource(t *Producers, producer, first uint64) Source {
 // Expect is the number that must come next.
 func (s *Source) Expect() uint64 { return s.expect }
 
-// Admit judges a publish of count numbers from first on; those skip below first are resolved and will never be sent. ok false: it
-// must be refused with Expect. Otherwise the first repeated of its numbers were taken before, and have to be judged one by one.
-func (s *Source) Admit(first uint64, count, skip uint32) (repeated uint32, ok bool) {
-	if first > s.expect && first-min(first, uint64(skip)) > s.expect {
+// Admit judges a publish of count numbers from first on. ok false: it must be refused with Expect. Otherwise the first repeated of
+// its numbers were taken before, and have to be judged one by one.
+func (s *Source) Admit(first uint64, count uint32) (repeated uint32, ok bool) {
+	if first > s.expect {
 		return 0, false
 	}
 	end := first + uint64(count)
-	if first >= s.expect {
+	if first == s.expect {
 		s.expect = end
 		return 0, true
 	}

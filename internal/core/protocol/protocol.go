@@ -59,8 +59,8 @@ type Attached struct {
 	Expect uint64
 }
 
-// NotServing says that the partition is not owned here, or not yet; Gone that it was deleted. On NotServing the gateway looks
-// up the owner again and retries; nothing sent on the stream was taken, unless it was answered before.
+// NotServing says that the partition is not owned here, not yet or not any more; Gone that it was deleted. The stream has ended. The
+// gateway looks up the owner again and sends on a new stream, under the same numbers, what was not answered: it may be in the log.
 type NotServing struct {
 	Partition ident.Partition
 	Stream    uint64

@@ -1,138 +1,207 @@
 package replica
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 
-	"github.com/tanist/tanist/internal/core/catalog"
-	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
-	"github.com/tanist/tanist/internal/port/clock"
-	"github.com/tanist/tanist/internal/port/exec"
-	"github.com/tanist/tanist/internal/port/trace"
+	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/core/stream"
 )
-
-// Env is what a Manager stands on.
-type Env struct {
-	Exec  exec.Executor
-	Clock clock.Clock
-	Trace trace.Sink
-	// Local is this run of this node. Only an assignment that names exactly it as owner makes a copy here an owner.
-	Local ident.Instance
-	// Store keeps the copies of durable partitions.
-	Store Store
-	// Memory makes the log of a partition that lives in this node's memory.
-	Memory func(ident.Partition) Log
-	// Resources is asked to delete queues whose time has come (x-expires, auto-delete).
-	Resources Resources
-	// Courier gives who publishes the dead letters of a partition: the gateway beside its replica. It takes
-	// protocol.DeadLetter and answers to its Reply. nil: dead letters wait.
-	Courier func(ident.Partition) protocol.Sender
-	// Gateways gives the gateways that may hold deliveries of a partition from its owner before this one: a new owner of a queue
-	// waits for their Attach, for 500 ms at most, before it delivers. nil or none on a node that knows that no gateway outlived
-	// the last owner.
-	Gateways func(ident.Partition) []protocol.Gateway
-}
-
-// Resources deletes resources, by a guarded write to the catalog.
-type Resources interface {
-	// DeleteResource asks for the deletion of a resource whose owner has closed admission. done is called once, from any
-	// goroutine; an error means that it was refused and that the resource goes on.
-	DeleteResource(incarnation uint64, reason string, done func(error))
-}
-
-// SealRequest asks one copy to stop following and growing (design 1, "seal").
-type SealRequest struct {
-	Partition  ident.Partition
-	Epoch      uint64 // to be promised
-	Transition string
-}
-
-// SealAnswer is a copy's answer, made after its promise is durable.
-type SealAnswer struct {
-	Partition ident.Partition
-	control.Answer
-}
-
-// State says what a replica is doing (design 6).
-type State string
-
-// The states.
-const (
-	Serving    State = "serving"
-	Recovering State = "recovering" // its state is being rebuilt, or its epoch's mark is not confirmed yet
-	Waiting    State = "waiting"    // for a transition that makes some copy its owner
-	Blocked    State = "blocked"    // its storage failed, or the copy is damaged
-	Moving     State = "moving"     // sealed for a transition
-)
-
-// Status is what the admin port shows of a replica.
-type Status struct {
-	Partition ident.Partition
-	State     State
-	Reason    string // why not Serving
-	Role      string
-	Epoch     uint64
-	Position  uint64 // the log's end
-	Offset    uint64
-	Durable   uint64
-	Confirmed uint64
-	Ready     uint64 // messages of a queue; records kept of a stream
-	Unsettled uint64
-	Consumers uint64
-	Bytes     int64 // kept in the log
-	Staged    int64 // bytes admitted and not yet confirmed
-	// DeadLetters are messages that wait to be published elsewhere; Stuck says why the last attempt kept one.
-	DeadLetters uint64
-	Stuck       string
-}
 
 // Manager holds the replicas of one node. Its methods may be called from any goroutine.
 type Manager struct {
-	env Env
-	mu  sync.RWMutex
-	all map[ident.Partition]*replica
+	env   Env
+	lanes []*lane
+
+	runs atomic.Pointer[runs]
+
+	mu       sync.RWMutex
+	all      map[ident.Partition]*replica
+	unowned  map[ident.Partition]Log // found in the store; the catalog has not spoken of them
+	stopped  bool
+	numberOf map[string]uint32      // of each node's run
+	held     atomic.Pointer[string] // why publishes are held; nil: they are not
+
+	recovering atomic.Int64
+}
+
+// lane is what the replicas of one shared loop have in common. Only that loop touches it, so that none of it is needed per replica.
+type lane struct {
+	fx       partition.Effects
+	assigned []queue.Assignment
+	fetches  []stream.Fetch
+	dead     []queue.DeadLetter
+	spans    []batch.Span
+	builders []*batch.Builder
+	loading  int        // replicas that read their state
+	toLoad   []*replica // that wait for their turn to
+}
+
+// maxLoading bounds the replicas of one loop that read their state at a time.
+const maxLoading = 64
+
+// runs is which runs of nodes are alive, by the catalog.
+type runs struct {
+	boots   map[string]uint64 // by node
+	numbers map[uint32]struct{}
+	highest uint32
 }
 
 // New opens the copies that the store holds. They serve nothing until Apply tells what the catalog says of them.
 func New(env Env) *Manager {
-	return &Manager{env: env, all: map[ident.Partition]*replica{}}
+	m := &Manager{env: env, all: map[ident.Partition]*replica{}, unowned: map[ident.Partition]Log{}}
+	m.runs.Store(&runs{boots: map[string]uint64{}, numbers: map[uint32]struct{}{}})
+	for range env.Exec.Shared() {
+		m.lanes = append(m.lanes, &lane{})
+	}
+	for _, l := range env.Store.Copies() {
+		m.unowned[l.Image().Partition] = l
+	}
+	return m
 }
-
-// Apply takes changes of the catalog, in order: resources make and remove replicas, assignments give them roles, nodes bury the
-// gateways of older boots. The first call should carry the whole catalog.
-func (m *Manager) Apply(changes []catalog.Change) {}
 
 // Sender is where messages to a partition's owner go, nil if there is no replica of it here. A replica that does not own the
 // partition answers Attach with NotServing.
 func (m *Manager) Sender(p ident.Partition) protocol.Sender {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if r := m.all[p]; r != nil {
+	if r := m.find(p); r != nil {
 		return r
 	}
 	return nil
 }
 
-// Seal seals copies; done is called once, from any goroutine, with an answer for each request in the order of the requests. A
-// copy that this store never had is made, and answers as empty: only a store that the catalog names has a say.
-func (m *Manager) Seal(reqs []SealRequest, done func([]SealAnswer)) {}
+func (m *Manager) find(p ident.Partition) *replica {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.all[p]
+}
+
+// sorted gives all replicas in order of partition, so that nothing depends on the order of a map.
+func (m *Manager) sorted() []*replica {
+	m.mu.RLock()
+	rs := make([]*replica, 0, len(m.all))
+	for _, r := range m.all {
+		rs = append(rs, r)
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(rs, func(a, b *replica) int { return a.id.Compare(b.id) })
+	return rs
+}
+
+// Recovering is the number of partitions that this node is to own and does not serve yet: 0 when it is ready. Blocked ones do not
+// count.
+func (m *Manager) Recovering() int { return int(m.recovering.Load()) }
 
 // Hold stops the admission of publishes on all partitions while reason is not empty; settles go on. Held publishes wait.
-func (m *Manager) Hold(reason string) {}
+func (m *Manager) Hold(reason string) {
+	if reason != "" {
+		m.held.Store(&reason)
+		return
+	}
+	if m.held.Swap(nil) == nil {
+		return
+	}
+	for _, r := range m.sorted() {
+		r.box.Post(release{})
+	}
+}
+
+// buried reports whether a gateway's producer is of a run that the catalog knows to be over.
+func (m *Manager) buried(producer uint64) bool {
+	number := uint32(producer >> 32)
+	r := m.runs.Load()
+	_, live := r.numbers[number]
+	return !live && number <= r.highest
+}
+
+// gone reports whether the catalog has buried the run that a gateway is of.
+func (m *Manager) gone(g protocol.Gateway) bool { return g.Boot < m.runs.Load().boots[g.Node] }
+
+// gather collects one answer of each of n replicas and hands them over together.
+type gather[T any] struct {
+	mu   sync.Mutex
+	left int
+	got  []T
+	done func([]T)
+}
+
+func newGather[T any](n int, done func([]T)) *gather[T] {
+	return &gather[T]{left: n, got: make([]T, n), done: done}
+}
+
+func (g *gather[T]) put(i int, v T) {
+	g.mu.Lock()
+	g.got[i] = v
+	g.left--
+	last := g.left == 0
+	g.mu.Unlock()
+	if last {
+		g.done(g.got)
+	}
+}
+
+// Seal seals copies; done is called once, from any goroutine, with an answer for each request in the order of the requests. A
+// copy that this store never had is made, and answers as empty: only a store that the catalog names has a say.
+func (m *Manager) Seal(reqs []SealRequest, done func([]SealAnswer)) {
+	if len(reqs) == 0 {
+		done(nil)
+		return
+	}
+	g := newGather(len(reqs), done)
+	for i, req := range reqs {
+		r, err := m.obtain(req.Partition)
+		if err != nil {
+			a := SealAnswer{Partition: req.Partition}
+			a.Transition, a.Instance, a.Damaged = req.Transition, m.env.Local, err.Error()
+			g.put(i, a)
+			continue
+		}
+		r.box.Post(sealCopy{req, func(a SealAnswer) { g.put(i, a) }})
+	}
+}
 
 // Status asks the replicas of the given partitions, all if nil, what they do. done is called once, from any goroutine, with those
 // that are here, in order of partition.
-func (m *Manager) Status(of []ident.Partition, done func([]Status)) {}
+func (m *Manager) Status(of []ident.Partition, done func([]Status)) {
+	var rs []*replica
+	if of == nil {
+		rs = m.sorted()
+	} else {
+		for _, p := range of {
+			if r := m.find(p); r != nil {
+				rs = append(rs, r)
+			}
+		}
+		slices.SortFunc(rs, func(a, b *replica) int { return a.id.Compare(b.id) })
+		rs = slices.Compact(rs)
+	}
+	if len(rs) == 0 {
+		done(nil)
+		return
+	}
+	g := newGather(len(rs), done)
+	for i, r := range rs {
+		r.box.Post(askStatus{func(s Status) { g.put(i, s) }})
+	}
+}
 
 // Stop ends admission, lets what was admitted become durable, writes snapshots where they save work at the next start, and calls
 // done once nothing more will be written.
-func (m *Manager) Stop(done func()) {}
-
-// replica is one copy of one partition.
-type replica struct {
-	box exec.Mailbox
+func (m *Manager) Stop(done func()) {
+	m.mu.Lock()
+	m.stopped = true
+	m.mu.Unlock()
+	rs := m.sorted()
+	if len(rs) == 0 {
+		done()
+		return
+	}
+	g := newGather(len(rs), func([]struct{}) { done() })
+	for i, r := range rs {
+		r.box.Post(stop{func() { g.put(i, struct{}{}) }})
+	}
 }
-
-// Send takes a message of core/protocol.
-func (r *replica) Send(msg any) { r.box.Post(msg) }

@@ -1,0 +1,254 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+const (
+	// maxFlights bounds the batches that are appended and not durable. While storage syncs one group, each of the first flushes gives
+	// the next group its batch, so that what came early waits for no later sync; beyond the bound, what comes gathers in one batch.
+	maxFlights = 16
+	// maxStaged is the byte credit of a partition: what may be admitted and not yet confirmed. What comes beyond it waits here, and
+	// gateways run out of the credit that they give their clients.
+	maxStaged = 8 << 20
+)
+
+// build is the builder that what comes next goes to.
+func (r *replica) build() *batch.Builder {
+	if r.builder == nil {
+		if n := len(r.lane.builders); n > 0 {
+			r.builder = r.lane.builders[n-1]
+			r.lane.builders = r.lane.builders[:n-1]
+		} else {
+			r.builder = &batch.Builder{}
+		}
+	}
+	return r.builder
+}
+
+// discardBuilt forgets what was admitted and not appended.
+func (r *replica) discardBuilt() {
+	if r.builder != nil {
+		r.builder.Reset()
+	}
+	r.built = 0
+}
+
+// add puts a run into the batch, or appends the batch first if it is full.
+func (r *replica) add(run batch.Run, payload []byte) {
+	b := r.build()
+	if !b.Fits(len(payload)) {
+		r.append(false)
+		if b = r.build(); !r.copy.Open() {
+			return
+		}
+	}
+	b.Add(run, payload)
+}
+
+// append makes one batch of what gathered and gives it to storage.
+func (r *replica) append(urgent bool) {
+	tail := r.copy.Tail()
+	b := r.builder.Finish(r.id, r.copy.Epoch(), tail, r.now())
+	link := b.Link()
+	if err := r.copy.Propose(b, link); err != nil {
+		r.fail("append", err) // closed owners do not come here: the log and the protocol disagree
+		return
+	}
+	r.staged += int64(b.Size()) - r.built
+	r.built = 0
+	r.flights = append(r.flights, flight{b, r.copy.Tail()})
+	if r.onAppended == nil {
+		box := r.box
+		r.onAppended = func(err error) {
+			if err != nil {
+				box.Post(appendFailed{err})
+				return
+			}
+			box.Post(appended{})
+		}
+	}
+	r.log.Append(b, link, urgent, r.onAppended)
+}
+
+// closeBatches appends what gathered since the last flush, unless enough is on its way already.
+func (r *replica) closeBatches() {
+	if !r.copy.Open() || r.copy.InFlight() >= maxFlights && (r.builder == nil || r.builder.Size() < batch.TargetSize/2) {
+		return
+	}
+	if r.tidy {
+		r.forget()
+	}
+	for r.copy.Open() {
+		payload, count := r.side.events()
+		if count == 0 {
+			break
+		}
+		r.add(batch.Run{Kind: batch.KindEvent, Count: count}, payload)
+	}
+	if r.builder != nil && !r.builder.Empty() && r.copy.Open() {
+		r.append(false)
+	}
+	at := r.copy.Tail().Position
+	for _, in := range r.inlets {
+		if in.settled > 0 {
+			in.settles.Taken(in.settled, at)
+			in.settled, in.told = 0, true
+		}
+	}
+	for i := range r.purges {
+		if r.purges[i].at == 0 {
+			r.purges[i].at = at
+		}
+	}
+}
+
+// forget logs which producers go.
+func (r *replica) forget() {
+	r.tidy = false
+	gone := r.producers.Forgettable(r.now(), r.m.buried)
+	for some := range slices.Chunk(gone, 1024) {
+		body := partition.AppendPairs(nil, some)
+		r.add(batch.Run{Kind: batch.KindEvent, Count: 1}, batch.AppendEvent(nil, partition.EventForget, body))
+	}
+}
+
+// advance follows the confirmed position.
+func (r *replica) advance(position uint64) {
+	if r.phase == outside {
+		if r.copy.Serving() {
+			r.load()
+		}
+		r.land(position)
+		return
+	}
+	if r.phase < claiming {
+		r.land(position)
+		return
+	}
+	n := 0
+	for ; n < len(r.flights) && r.flights[n].tail.Position <= position; n++ {
+		f := &r.flights[n]
+		if err := r.apply(f.b, f.tail); err != nil {
+			r.fail("apply", err)
+			return
+		}
+		if f.b.Records > 0 && r.res.Kind == catalog.Queue {
+			r.out.recent = append(r.out.recent, f.b)
+		}
+	}
+	r.land(position)
+	if r.staged < maxStaged {
+		r.admitHeld()
+	}
+	for _, in := range r.inlets {
+		in.told = true
+	}
+	r.side.advanced(r)
+}
+
+// land lets go of batches that are confirmed.
+func (r *replica) land(position uint64) {
+	n := 0
+	for ; n < len(r.flights) && r.flights[n].tail.Position <= position; n++ {
+		r.staged -= int64(r.flights[n].b.Size())
+	}
+	if n == len(r.flights) {
+		clear(r.flights)
+		r.flights = r.flights[:0]
+		return
+	}
+	r.flights = slices.Delete(r.flights, 0, n)
+}
+
+// apply brings a confirmed batch into the state.
+func (r *replica) apply(b batch.Batch, tail batch.Tail) error {
+	end := b.Position
+	events := false
+	for i := range b.Runs() {
+		run := b.Run(i)
+		end += uint64(run.Count)
+		switch run.Kind {
+		case batch.KindRecord:
+			r.producers.Confirm(run, end, b.Time)
+		case batch.KindEvent:
+			events = true
+		case batch.KindMark:
+			if err := r.checkMarks(b); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.side.apply(b); err != nil {
+		return err
+	}
+	if events {
+		if err := r.applyOwn(b); err != nil {
+			return err
+		}
+	}
+	r.applied = tail
+	r.save.bytes += int64(b.Size())
+	r.save.entries += uint64(b.Count)
+	return nil
+}
+
+// applyOwn applies the events that the partition's protocol reads itself. Runs of them are few and short: the machine's own events
+// come in runs of their own.
+func (r *replica) applyOwn(b batch.Batch) error {
+	var err error
+	b.Each(func(e batch.Entry) bool {
+		if e.Kind == batch.KindEvent && e.Type >= partition.FirstEvent {
+			err = r.producers.Apply(e.Type, e.Body)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// checkMarks refuses a log that a later version of the state machine wrote.
+func (r *replica) checkMarks(b batch.Batch) error {
+	var err error
+	b.Each(func(e batch.Entry) bool {
+		if e.Kind != batch.KindMark || e.Type != partition.MarkEpoch {
+			return true
+		}
+		var version uint32
+		if _, version, err = partition.ReadEpochMark(e.Body); err == nil && version > machineVersion(r.res.Kind) {
+			err = errNewer
+		}
+		return err == nil
+	})
+	return err
+}
+
+// tell answers gateways about what was confirmed.
+func (r *replica) tell() {
+	at := r.copy.Confirmed()
+	for _, in := range r.inlets {
+		if !in.told || in.attach != nil {
+			continue
+		}
+		in.told = false
+		if upTo, news := in.source.Confirmed(at); news {
+			in.reply.Send(publishedMsg(r, in, upTo))
+		}
+		if upTo, news := in.settles.Confirmed(at); news {
+			in.reply.Send(settledMsg(r, in, upTo-1))
+		}
+	}
+	n := 0
+	for ; n < len(r.purges) && r.purges[n].at <= at; n++ {
+		p := &r.purges[n]
+		if !p.in.dead {
+			p.in.reply.Send(p.answer)
+		}
+	}
+	if r.purges = r.purges[n:]; len(r.purges) == 0 {
+		r.purges = nil
+	}
+}

@@ -1,0 +1,216 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/quorum"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// errStopped is given when a replica is asked for after Stop.
+var errStopped = errors.New("the node is stopping")
+
+// Apply takes changes of the catalog, in order: resources make and remove replicas, assignments give them roles, nodes bury the
+// gateways of older boots. The first call should carry the whole catalog. Calls must not overlap.
+func (m *Manager) Apply(changes []catalog.Change) {
+	for i := range changes {
+		switch o := changes[i].After.(type) {
+		case *catalog.Resource:
+			m.resource(o)
+		case *catalog.Node:
+			m.node(o)
+		case nil:
+			if r, ok := changes[i].Before.(*catalog.Resource); ok {
+				m.remove(r)
+			}
+		}
+	}
+}
+
+// resource brings the replicas of a resource in line with its assignments.
+func (m *Manager) resource(res *catalog.Resource) {
+	for _, a := range res.Partitions {
+		role, ok := m.role(a)
+		if !ok {
+			if r := m.find(a.Partition); r != nil || m.known(a.Partition) {
+				m.assign(res, a, partition.None)
+			}
+			continue
+		}
+		m.assign(res, a, role)
+	}
+}
+
+// role is what an assignment wants of this node. An owner named with another boot is an earlier run: its copy is ours, but the role
+// is nobody's until a transition gives it anew.
+func (m *Manager) role(a *catalog.Assignment) (partition.Role, bool) {
+	l := m.env.Local
+	in := func(ms []catalog.Member) bool {
+		return slices.Contains(ms, catalog.Member{Node: l.Node, Store: l.Store})
+	}
+	switch {
+	case a.Owner == l:
+		return partition.Owner, true
+	case a.Owner.Node == l.Node && a.Owner.Store == l.Store:
+		return partition.None, true
+	case in(a.Followers):
+		return partition.Follower, true
+	case in(a.Learners):
+		return partition.Learner, true
+	}
+	return partition.None, false
+}
+
+func (m *Manager) known(p ident.Partition) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.unowned[p] != nil
+}
+
+func (m *Manager) assign(res *catalog.Resource, a *catalog.Assignment, role partition.Role) {
+	r, err := m.obtain(a.Partition)
+	if err != nil {
+		trace.Error(m.env.Trace, "replica.create.failed", slog.String("partition", a.Partition.String()), slog.String("error", err.Error()))
+		return
+	}
+	r.box.Post(assignment{res, a, role})
+}
+
+// obtain is the replica of a partition, made if there is none.
+func (m *Manager) obtain(p ident.Partition) (*replica, error) {
+	if r := m.find(p); r != nil {
+		return r, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.all[p]; r != nil {
+		return r, nil
+	}
+	if m.stopped {
+		return nil, errStopped
+	}
+	log, ok := m.unowned[p]
+	switch {
+	case ok:
+		delete(m.unowned, p)
+	case p.Transient():
+		log = m.env.Memory(p)
+	default:
+		var err error
+		if log, err = m.env.Store.Create(p); err != nil {
+			return nil, err
+		}
+	}
+	n := int(spread(p) % uint64(len(m.lanes)))
+	r := &replica{m: m, lane: m.lanes[n], id: p, log: log, copy: partition.Open(log.Image())}
+	r.box = m.env.Exec.Loop(n).Spawn("replica", r)
+	m.all[p] = r
+	return r, nil
+}
+
+// spread mixes a partition's name so that neighbours lie on different loops.
+func spread(p ident.Partition) uint64 {
+	x := p.Incarnation*0x9E3779B97F4A7C15 + uint64(p.Index)*0xBF58476D1CE4E5B9
+	x ^= x >> 31
+	x *= 0x94D049BB133111EB
+	return x ^ x>>29
+}
+
+// remove ends the replicas of a deleted resource and drops their copies.
+func (m *Manager) remove(res *catalog.Resource) {
+	for _, a := range res.Partitions {
+		m.mu.Lock()
+		r, log := m.all[a.Partition], m.unowned[a.Partition]
+		delete(m.all, a.Partition)
+		delete(m.unowned, a.Partition)
+		m.mu.Unlock()
+		if r != nil {
+			r.box.Post(deleted{})
+		} else if log != nil {
+			log.Delete(m.dropped(a.Partition))
+		}
+	}
+}
+
+// dropped reports the failure of a deletion. What stays on disk is harmless: no later incarnation has its name.
+func (m *Manager) dropped(p ident.Partition) func(error) {
+	return func(err error) {
+		if err != nil {
+			trace.Warn(m.env.Trace, "replica.delete.failed", slog.String("partition", p.String()), slog.String("error", err.Error()))
+		}
+	}
+}
+
+// DropUnknown drops the copies that the catalog does not know, and returns which. It may only be called once this node has applied
+// everything that the catalog's consensus had agreed on when the node started: a deletion that a crash cut short is finished here.
+func (m *Manager) DropUnknown() []ident.Partition {
+	m.mu.Lock()
+	ps := make([]ident.Partition, 0, len(m.unowned))
+	for p := range m.unowned {
+		ps = append(ps, p)
+	}
+	slices.SortFunc(ps, ident.Partition.Compare)
+	logs := make([]Log, len(ps))
+	for i, p := range ps {
+		logs[i] = m.unowned[p]
+		delete(m.unowned, p)
+	}
+	m.mu.Unlock()
+	for i, p := range ps {
+		logs[i].Delete(m.dropped(p))
+	}
+	return ps
+}
+
+// node takes note of a node's run. Gateways of its earlier runs are detached everywhere.
+func (m *Manager) node(n *catalog.Node) {
+	old := m.runs.Load()
+	if old.boots[n.Name] == n.Boot {
+		return
+	}
+	next := &runs{boots: map[string]uint64{}, numbers: map[uint32]struct{}{}, highest: max(old.highest, n.Number)}
+	for name, boot := range old.boots {
+		next.boots[name] = boot
+	}
+	next.boots[n.Name] = n.Boot
+	for number := range old.numbers {
+		next.numbers[number] = struct{}{}
+	}
+	m.mu.Lock()
+	if m.numberOf == nil {
+		m.numberOf = map[string]uint32{}
+	}
+	if was, ok := m.numberOf[n.Name]; ok {
+		delete(next.numbers, was)
+	}
+	m.numberOf[n.Name] = n.Number
+	m.mu.Unlock()
+	next.numbers[n.Number] = struct{}{}
+	m.runs.Store(next)
+	for _, r := range m.sorted() {
+		r.box.Post(bury{})
+	}
+}
+
+// setsOf is what confirms an entry under an assignment.
+func setsOf(res *catalog.Resource, a *catalog.Assignment) ([]partition.Set, error) {
+	text := a.Policy
+	if text == "" {
+		text = res.Policy
+	}
+	policy, err := quorum.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("assignment of %s: %w", a.Partition, err)
+	}
+	s := partition.Set{W: quorum.W(policy, a.Eligible(), res.Kind)}
+	for _, f := range a.Followers {
+		s.Followers = append(s.Followers, f.Store)
+	}
+	return []partition.Set{s}, nil
+}

@@ -1,0 +1,85 @@
+package replica
+
+import (
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/clock"
+	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// Env is what a Manager stands on.
+type Env struct {
+	Exec  exec.Executor
+	Clock clock.Clock
+	Trace trace.Sink
+	// Local is this run of this node. Only an assignment that names exactly it as owner makes a copy here an owner.
+	Local ident.Instance
+	// Store keeps the copies of durable partitions.
+	Store Store
+	// Memory makes the log of a partition that lives in this node's memory.
+	Memory func(ident.Partition) Log
+	// Resources is asked to delete queues whose time has come (x-expires, auto-delete).
+	Resources Resources
+	// Courier gives who publishes the dead letters of a partition: the gateway beside its replica. It takes
+	// protocol.DeadLetter and answers to its Reply. nil: dead letters wait.
+	Courier func(ident.Partition) protocol.Sender
+	// Gateways gives the gateways that may hold deliveries of a partition from its owner before this one: a new owner of a queue
+	// waits for their Attach, for 500 ms at most, before it delivers. nil or none on a node that knows that no gateway outlived
+	// the last owner.
+	Gateways func(ident.Partition) []protocol.Gateway
+}
+
+// Resources deletes resources, by a guarded write to the catalog.
+type Resources interface {
+	// DeleteResource asks for the deletion of a resource whose owner has closed admission. done is called once, from any
+	// goroutine; an error means that it was refused and that the resource goes on.
+	DeleteResource(incarnation uint64, reason string, done func(error))
+}
+
+// SealRequest asks one copy to stop following and growing (design 1, "seal").
+type SealRequest struct {
+	Partition  ident.Partition
+	Epoch      uint64 // to be promised
+	Transition string
+}
+
+// SealAnswer is a copy's answer, made after its promise is durable.
+type SealAnswer struct {
+	Partition ident.Partition
+	control.Answer
+}
+
+// State says what a replica is doing (design 6).
+type State string
+
+// The states.
+const (
+	Serving    State = "serving"
+	Recovering State = "recovering" // its state is being rebuilt, or its epoch's mark is not confirmed yet
+	Waiting    State = "waiting"    // for a transition that makes some copy its owner
+	Blocked    State = "blocked"    // its storage failed, or the copy is damaged
+	Moving     State = "moving"     // sealed for a transition
+)
+
+// Status is what the admin port shows of a replica.
+type Status struct {
+	Partition ident.Partition
+	State     State
+	Reason    string // why not Serving
+	Role      string
+	Epoch     uint64
+	Position  uint64 // the log's end
+	Offset    uint64
+	Durable   uint64
+	Confirmed uint64
+	Ready     uint64 // messages of a queue; records kept of a stream
+	Unsettled uint64
+	Consumers uint64
+	Bytes     int64 // kept in the log
+	Staged    int64 // bytes admitted and not yet confirmed
+	// DeadLetters are messages that wait to be published elsewhere; Stuck says why the last attempt kept one.
+	DeadLetters uint64
+	Stuck       string
+}

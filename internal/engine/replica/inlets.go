@@ -1,0 +1,119 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// attach opens a gateway's stream, which ends its older one.
+func (r *replica) attach(m protocol.Attach) {
+	i := slices.IndexFunc(r.inlets, func(in *inlet) bool { return in.gateway == m.Gateway })
+	if i >= 0 && r.inlets[i].stream >= m.Stream {
+		return
+	}
+	if why := r.refusal(m.Gateway); why != "" {
+		m.Reply.Send(protocol.NotServing{Partition: r.id, Stream: m.Stream, Reason: why})
+		return
+	}
+	in := &inlet{gateway: m.Gateway, stream: m.Stream, reply: m.Reply, attach: &m}
+	if i >= 0 {
+		old := r.inlets[i]
+		old.dead = true
+		in.number = old.number
+		r.inlets[i] = in
+		if r.closedBy == old {
+			r.closedBy = in
+		}
+	} else {
+		r.gateways++
+		in.number = r.gateways
+		r.inlets = append(r.inlets, in)
+	}
+	if r.phase >= claiming {
+		r.open(in)
+		r.claimed()
+	}
+}
+
+// refusal says why no stream can be opened; empty where it can, or will be as soon as the owner's state is there.
+func (r *replica) refusal(g protocol.Gateway) string {
+	c := &r.copy
+	switch {
+	case r.m.gone(g):
+		return "this run of the gateway's node is over"
+	case c.Damaged() != "":
+		return "storage: " + c.Damaged()
+	case len(r.stopped) > 0:
+		return "the node is stopping"
+	case c.Open() || c.Applying() && r.want != nil && r.want.Owner == r.m.env.Local:
+		return ""
+	case c.Role() == partition.Sealed:
+		return "sealed for a change of owner"
+	case c.Role() == partition.Follower || c.Role() == partition.Learner:
+		return "another node owns the partition"
+	}
+	return "the partition has no owner here yet"
+}
+
+// open answers an Attach.
+func (r *replica) open(in *inlet) {
+	m := in.attach
+	if m == nil {
+		return
+	}
+	in.attach = nil
+	r.side.attach(in.number, m.Claims)
+	in.source = partition.NewSource(&r.producers, m.Producer, m.First)
+	in.told = true
+	if m.Producer&(1<<24-1) != 0 {
+		r.tidy = true // it gave an older id up
+	}
+	in.reply.Send(protocol.Attached{Partition: r.id, Stream: in.stream, Epoch: r.copy.Epoch(), Expect: in.source.Expect()})
+}
+
+// inlet is the open stream that a message came on; nil where it is not the present one of its gateway.
+func (r *replica) inlet(to *protocol.To) *inlet {
+	for _, in := range r.inlets {
+		if in.stream == to.Stream && in.gateway == to.Gateway {
+			if in.attach != nil {
+				return nil
+			}
+			return in
+		}
+	}
+	return nil
+}
+
+func (r *replica) detach(m protocol.Detach) {
+	for _, in := range r.inlets {
+		if in.gateway == m.Gateway && in.stream <= m.Stream {
+			r.drop(in)
+			return
+		}
+	}
+}
+
+// drop ends a gateway's work here.
+func (r *replica) drop(in *inlet) {
+	in.dead = true
+	r.inlets = slices.DeleteFunc(r.inlets, func(o *inlet) bool { return o == in })
+	if r.phase >= claiming && in.attach == nil {
+		r.side.release(r, in.number)
+	}
+	if r.closedBy == in {
+		r.reopened(nil)
+	}
+	if len(r.inlets) == 0 {
+		r.trim()
+	}
+}
+
+func publishedMsg(r *replica, in *inlet, upTo uint64) any {
+	return protocol.Published{Partition: r.id, Stream: in.stream, UpTo: upTo}
+}
+
+func settledMsg(r *replica, in *inlet, seq uint64) any {
+	return protocol.Settled{Partition: r.id, Stream: in.stream, Seq: seq}
+}

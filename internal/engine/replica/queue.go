@@ -1,0 +1,184 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
+)
+
+const (
+	// assignAtOnce is how many deliveries are decided at a time, and how many may wait for their bodies.
+	assignAtOnce = 512
+	// liveGap joins spans of messages that are kept: a body that nobody needs costs less than another span.
+	liveGap = 64
+)
+
+// queueSide is a queue's machine and what goes out of it.
+type queueSide struct {
+	m           *queue.Machine
+	deadLetters bool
+	groups      []group
+}
+
+func (q *queueSide) apply(b batch.Batch) error                     { return q.m.ApplyBatch(b) }
+func (q *queueSide) promote(now int64)                             { q.m.Promote(now) }
+func (q *queueSide) events() ([]byte, uint32)                      { return q.m.TakeEvents() }
+func (q *queueSide) limited() bool                                 { return q.m.Limited() }
+func (q *queueSide) admit(h batch.RecordHeader) bool               { return !q.m.Limited() || q.m.Admit(h) }
+func (q *queueSide) snapshot() (pages []batch.Page, gone []uint32) { return q.m.Snapshot(false) }
+func (q *queueSide) restore(pages []batch.Page) error              { return q.m.Restore(pages) }
+
+func (q *queueSide) trim() {
+	q.m.Trim()
+	q.groups = nil
+}
+
+func (q *queueSide) advanced(r *replica) { r.box.Touch() }
+
+// work decides and sends until there is nothing more to decide, or enough waits for bodies.
+func (q *queueSide) work(r *replica, now int64) {
+	if r.phase != serving {
+		r.claimed()
+		if r.phase != serving {
+			return
+		}
+	}
+	if w := q.m.NextWake(); w != 0 && w <= now {
+		q.m.Tick(now)
+	}
+	for r.phase == serving && !r.out.reading {
+		if r.out.len() < assignAtOnce {
+			r.lane.assigned = q.m.Assign(assignAtOnce, r.lane.assigned[:0])
+			for _, a := range r.lane.assigned {
+				if in := r.holder(a.Holder.Gateway); in != nil {
+					r.out.push(outItem{kind: outDeliver, in: in, a: a})
+				}
+			}
+			q.dead(r, now)
+		}
+		if r.out.len() == 0 {
+			break
+		}
+		q.pump(r)
+	}
+	r.out.forget()
+	if r.phase == serving && r.closing == "" {
+		q.expire(r, now)
+	}
+}
+
+// holder is the open stream of a gateway by its number.
+func (r *replica) holder(number uint64) *inlet {
+	for _, in := range r.inlets {
+		if in.number == number {
+			return in
+		}
+	}
+	return nil
+}
+
+// dead takes the dead letters that are due.
+func (q *queueSide) dead(r *replica, now int64) {
+	if !q.deadLetters || r.m.env.Courier == nil || len(r.stopped) > 0 {
+		return
+	}
+	r.lane.dead = q.m.NextDead(now, r.lane.dead[:0])
+	for _, d := range r.lane.dead {
+		r.out.push(outItem{
+			kind: outDead, request: d.Number, reason: d.Reason, lane: d.Lane,
+			a: queue.Assignment{Offset: d.Offset, Size: d.Size, Count: d.Count},
+		})
+	}
+}
+
+// expire asks for the queue's deletion once nobody has used it for long enough, or its last consumer has gone.
+func (q *queueSide) expire(r *replica, now int64) {
+	switch {
+	case q.m.Unused(now):
+		r.askDelete("unused for longer than x-expires")
+	case r.res.AutoDelete && q.m.Abandoned():
+		r.askDelete("its last consumer has gone")
+	}
+}
+
+func (q *queueSide) attach(gateway uint64, claims []protocol.Claim) {
+	cs := make([]queue.Claim, len(claims))
+	for i, c := range claims {
+		cs[i] = queue.Claim{Consumer: c.Consumer, Offset: c.Offset}
+	}
+	q.m.Attach(gateway, cs)
+}
+
+func (q *queueSide) release(r *replica, gateway uint64) { q.m.ReleaseGateway(gateway, r.now()) }
+
+func (q *queueSide) subscribe(r *replica, in *inlet, m protocol.Subscribe) {
+	err := q.m.Subscribe(queue.Holder{Gateway: in.number, Consumer: m.Consumer}, queue.Options{
+		NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: m.Priority, Prefetch: m.Prefetch, Credit: m.Credit,
+	})
+	answer := protocol.Subscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer}
+	if err != nil {
+		answer.Refused = "exclusive"
+	}
+	in.reply.Send(answer)
+}
+
+func (q *queueSide) unsubscribe(r *replica, in *inlet, m protocol.Unsubscribe) {
+	h := queue.Holder{Gateway: in.number, Consumer: m.Consumer}
+	q.m.Unsubscribe(h, r.now())
+	r.out.push(outItem{kind: outUnsubscribed, in: in, a: queue.Assignment{Holder: h}})
+}
+
+func (q *queueSide) credit(in *inlet, m protocol.Credit) {
+	q.m.Credit(queue.Holder{Gateway: in.number, Consumer: m.Consumer}, m.Bytes)
+}
+
+func (q *queueSide) wake(*replica) int64 { return q.m.NextWake() }
+
+func (q *queueSide) count(_ *replica, s *Status) {
+	c := q.m.Counts()
+	s.Ready, s.Unsettled, s.Consumers, s.DeadLetters = c.Ready+c.Delayed, c.Unsettled, c.Consumers, c.Dead
+	if n, _, why := q.m.Stuck(); n > 0 {
+		s.Stuck = why
+	}
+}
+
+// retain tells the log which bodies are needed: of what lives, and of what was settled as it was assigned and is not sent yet.
+func (q *queueSide) retain(r *replica) {
+	spans := q.m.Live(liveGap, nil)
+	o := &r.out
+	for i := o.head; i < len(o.items); i++ {
+		if k := o.items[i].kind; k != outUnsubscribed {
+			at := o.items[i].a.Offset
+			spans = append(spans, batch.Span{From: at, To: at + 1})
+		}
+	}
+	if o.len() > 0 {
+		spans = joined(spans)
+	}
+	r.log.Retain(r.save.at, spans, r.retained)
+}
+
+// joined sorts spans and joins those that touch.
+func joined(spans []batch.Span) []batch.Span {
+	slices.SortFunc(spans, func(a, b batch.Span) int {
+		switch {
+		case a.From < b.From:
+			return -1
+		case a.From > b.From:
+			return 1
+		}
+		return 0
+	})
+	n := 0
+	for _, s := range spans {
+		if n > 0 && s.From <= spans[n-1].To {
+			spans[n-1].To = max(spans[n-1].To, s.To)
+			continue
+		}
+		spans[n] = s
+		n++
+	}
+	return spans[:n]
+}

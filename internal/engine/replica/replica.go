@@ -1,0 +1,297 @@
+package replica
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// replica is one copy of one partition: an actor. Its lists are made when needed and let go when empty, so that thousands of idle
+// ones cost little.
+type replica struct {
+	m    *Manager
+	lane *lane
+	box  exec.Mailbox
+	id   ident.Partition
+	log  Log
+	copy partition.Copy
+	res  *catalog.Resource
+	want *catalog.Assignment // the newest
+
+	phase      phase
+	waiting    bool   // counted in Manager.recovering
+	closing    string // why an owner admits nothing: about to be deleted, or stopping
+	closedBy   *inlet // who asked for that
+	generation uint64 // counts how often the state was dropped: what was read for an older one is ignored
+	reason     string // why not serving, for people
+	seals      []sealCopy
+	stopped    []func()
+
+	// Of an owner, from the moment that its mark is confirmed:
+	producers partition.Producers
+	applied   batch.Tail // everything before it is in producers and side
+	side      side
+	tidy      bool // producers may have to be forgotten
+	inlets    []*inlet
+	gateways  uint64 // numbers given to gateways
+
+	// Publishes and events on their way into the log:
+	builder    *batch.Builder
+	built      int64 // bytes of records in it
+	flights    []flight
+	staged     int64
+	held       []protocol.Publish
+	purges     []purge
+	onAppended func(error)
+
+	// Confirmed messages on their way out:
+	out      outbound
+	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
+	claimers []protocol.Gateway
+
+	save   saving
+	wakeAt int64 // wall time in ms that a timer is set for; 0: none
+	cancel func() bool
+}
+
+// phase says how far an owner is.
+type phase uint8
+
+const (
+	outside phase = iota // not an owner, or its mark is not confirmed
+	queued               // waits for its turn to read its state
+	loading
+	claiming // waits for gateways to say what they hold
+	serving
+)
+
+// flight is a batch that was appended and is not confirmed.
+type flight struct {
+	b    batch.Batch
+	tail batch.Tail
+}
+
+// inlet is a gateway's stream.
+type inlet struct {
+	gateway protocol.Gateway
+	stream  uint64
+	number  uint64 // names the gateway to the state machine
+	reply   protocol.Sender
+	source  partition.Source
+	settles partition.Source // counts settle messages in the same way
+	attach  *protocol.Attach // not answered yet
+	settled uint64           // settles below it are decided; their events are not appended yet
+	dead    bool
+	told    bool // something is confirmed that must be said
+}
+
+// purge is an answer that waits for its event to be confirmed.
+type purge struct {
+	in     *inlet
+	answer protocol.Counted
+	at     uint64 // 0: its event is not appended yet
+}
+
+// Messages that a replica posts to itself or gets from its manager.
+type (
+	assignment struct {
+		res  *catalog.Resource
+		a    *catalog.Assignment
+		role partition.Role
+	}
+	sealCopy struct {
+		SealRequest
+		done func(SealAnswer)
+	}
+	askStatus    struct{ done func(Status) }
+	stop         struct{ done func() }
+	release      struct{}
+	bury         struct{}
+	deleted      struct{}
+	stepDone     struct{ err error }
+	appended     struct{}
+	appendFailed struct{ err error }
+	wake         struct{ at int64 }
+	reopen       struct{ err error }
+	call         struct{ f func() } // an asynchronous read came back
+)
+
+// Send takes a message of core/protocol.
+func (r *replica) Send(msg any) { r.box.Post(msg) }
+
+// now is the wall time in milliseconds since 1970.
+func (r *replica) now() int64 { return r.m.env.Clock.Wall().UnixMilli() }
+
+// Receive implements exec.Actor.
+func (r *replica) Receive(msg any) {
+	switch m := msg.(type) {
+	case appended:
+		r.step(r.copy.AppendDone)
+	case protocol.Publish:
+		r.publish(m)
+	case protocol.Settle:
+		r.settle(m)
+	case protocol.Credit:
+		r.credit(m)
+	case appendFailed:
+		r.fail("append", m.err)
+	case stepDone:
+		r.stepDone(m.err)
+	case call:
+		m.f()
+	case wake:
+		r.woken(m)
+	case assignment:
+		r.assign(m)
+	case sealCopy:
+		r.seal(m)
+	case askStatus:
+		m.done(r.status())
+	case release:
+		r.admitHeld()
+	case bury:
+		r.bury()
+	case deleted:
+		r.deleted()
+	case stop:
+		r.stop(m.done)
+	case reopen:
+		r.reopened(m.err)
+	default:
+		r.request(msg)
+	}
+}
+
+// request handles what gateways ask for less often.
+func (r *replica) request(msg any) {
+	switch m := msg.(type) {
+	case protocol.Attach:
+		r.attach(m)
+	case protocol.Detach:
+		r.detach(m)
+	case protocol.Subscribe:
+		r.subscribe(m)
+	case protocol.Unsubscribe:
+		r.unsubscribe(m)
+	case protocol.Cursor:
+		r.cursor(m)
+	case protocol.Get:
+		r.get(m)
+	case protocol.Purge:
+		r.purge(m)
+	case protocol.Stats:
+		r.stats(m)
+	case protocol.Close:
+		r.close(m)
+	case protocol.Reopen:
+		r.reopened(nil)
+	case protocol.DeadLettered:
+		r.deadLettered(m)
+	default:
+		trace.Error(r.m.env.Trace, "replica.message.unknown", slog.String("type", fmt.Sprintf("%T", msg)))
+	}
+}
+
+// Flush implements exec.Actor: what gathered becomes one batch, and what was confirmed is told.
+func (r *replica) Flush() {
+	if r.phase >= claiming {
+		r.side.work(r, r.now())
+	}
+	if r.phase >= claiming {
+		r.closeBatches()
+		r.tell()
+		r.saveIfDue()
+		r.setTimer()
+	}
+	r.endStop()
+	if r.builder != nil && r.builder.Empty() {
+		r.lane.builders = append(r.lane.builders, r.builder)
+		r.builder = nil
+	}
+}
+
+// trim lets go of what an idle replica does not need. It is called when nobody works with the partition any more.
+func (r *replica) trim() {
+	if len(r.flights) == 0 {
+		r.flights = nil
+		r.copy.Trim()
+	}
+	if r.side != nil {
+		r.side.trim()
+	}
+	r.held = nil
+	if len(r.inlets) == 0 {
+		r.inlets = nil
+	}
+	r.out.trim()
+}
+
+// step tells the copy something and performs what it asks for.
+func (r *replica) step(f func(*partition.Effects)) {
+	fx := r.lane.fx
+	r.lane.fx = nil // what is performed may come back here
+	f(&fx)
+	for i := 0; i < len(fx); i++ {
+		e := fx[i]
+		r.perform(&e, &fx)
+	}
+	clear(fx)
+	r.lane.fx = fx[:0]
+}
+
+// perform does one thing that the copy asks for. What that leads to is appended to fx.
+func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
+	switch e.Kind {
+	case partition.SavePromise:
+		r.log.SetPromise(e.Epoch, r.postStep)
+	case partition.FindTail:
+		r.findTail(e.Cut)
+	case partition.DropEnd:
+		r.log.Cut(e.Tail, r.postStep)
+	case partition.SaveRole:
+		r.log.SetRole(e.Role, e.Epoch, r.postStep)
+	case partition.WriteMark:
+		r.writeMark()
+	case partition.Advanced:
+		r.advance(e.Position)
+	case partition.Closed:
+		r.closeOwner(e.Reason)
+	case partition.SealReady:
+		r.answerSeals()
+	case partition.Refused:
+		r.reason = e.Reason
+		trace.Warn(r.m.env.Trace, "replica.role.refused", r.attr(), slog.Uint64("epoch", e.Epoch), slog.String("reason", e.Reason))
+	}
+}
+
+func (r *replica) attr() slog.Attr { return slog.String("partition", r.id.String()) }
+
+// postStep is called by storage, on a loop of its own.
+func (r *replica) postStep(err error) { r.box.Post(stepDone{err}) }
+
+func (r *replica) stepDone(err error) {
+	if err != nil {
+		r.fail("promise, cut or role", err)
+		return
+	}
+	r.step(r.copy.Saved)
+}
+
+// fail closes the copy: its storage, or what it holds, is not to be trusted. Nothing is tried again (design 2 §10).
+func (r *replica) fail(what string, err error) {
+	if r.copy.Damaged() != "" {
+		return
+	}
+	reason := fmt.Sprintf("%s: %v", what, err)
+	trace.Error(r.m.env.Trace, "replica.closed", r.attr(), slog.String("reason", reason))
+	r.reason = reason
+	r.step(func(fx *partition.Effects) { r.copy.Fail(reason, fx) })
+	r.closeOwner(reason)
+}

@@ -1,0 +1,178 @@
+package replica
+
+import (
+	"log/slog"
+
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// settle passes settles on to the queue. They are answered once the events that follow from them are confirmed.
+func (r *replica) settle(m protocol.Settle) {
+	in := r.inlet(&m.To)
+	if in == nil {
+		return
+	}
+	if q, ok := r.side.(*queueSide); ok {
+		for _, i := range m.Items {
+			q.m.Settle(queue.Holder{Gateway: in.number, Consumer: i.Consumer}, i.First, i.Last, queue.Outcome(i.Outcome))
+		}
+	}
+	in.settled = max(in.settled, m.Seq+1)
+}
+
+// cursor moves a stream's named cursor.
+func (r *replica) cursor(m protocol.Cursor) {
+	in := r.inlet(&m.To)
+	if in == nil {
+		return
+	}
+	if s, ok := r.side.(*streamSide); ok {
+		if err := s.m.Move(m.Name, min(m.Offset, r.applied.Offset), false); err != nil {
+			trace.Warn(r.m.env.Trace, "replica.cursor.refused", r.attr(), slog.String("cursor", m.Name), slog.String("reason", err.Error()))
+		}
+	}
+	in.settled = max(in.settled, m.Seq+1)
+}
+
+func (r *replica) subscribe(m protocol.Subscribe) {
+	in := r.inlet(&m.To)
+	if in == nil {
+		return
+	}
+	if r.closing != "" {
+		in.reply.Send(protocol.Subscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer, Refused: r.closing})
+		return
+	}
+	r.side.subscribe(r, in, m)
+}
+
+func (r *replica) unsubscribe(m protocol.Unsubscribe) {
+	if in := r.inlet(&m.To); in != nil {
+		r.side.unsubscribe(r, in, m)
+	}
+}
+
+func (r *replica) credit(m protocol.Credit) {
+	if in := r.inlet(&m.To); in != nil {
+		r.side.credit(in, m)
+	}
+}
+
+// get hands out one message, or says that none is ready.
+func (r *replica) get(m protocol.Get) {
+	in := r.inlet(&m.To)
+	if in == nil {
+		return
+	}
+	none := protocol.GetDone{Partition: r.id, Stream: in.stream, Request: m.Request}
+	q, ok := r.side.(*queueSide)
+	switch {
+	case !ok:
+		none.Refused = "a stream is read by consumers only"
+	case r.phase != serving:
+		none.Refused = "the queue is being recovered"
+	default:
+		a, left, ok := q.m.Get(in.number, m.NoAck, r.now())
+		if ok {
+			r.out.push(outItem{kind: outGet, in: in, a: a, request: m.Request, left: left})
+			return
+		}
+	}
+	in.reply.Send(none)
+}
+
+// purge drops what is ready. It is answered once that is confirmed.
+func (r *replica) purge(m protocol.Purge) {
+	in := r.inlet(&m.To)
+	if in == nil {
+		return
+	}
+	answer := protocol.Counted{Partition: r.id, Stream: in.stream, Request: m.Request}
+	q, ok := r.side.(*queueSide)
+	if !ok {
+		answer.Refused = "a stream cannot be purged"
+		in.reply.Send(answer)
+		return
+	}
+	answer.Ready = q.m.Purge()
+	r.purges = append(r.purges, purge{in: in, answer: answer})
+}
+
+// counted is what Stats and Close are answered with. What is admitted and not yet applied counts as ready.
+func (r *replica) counted(in *inlet, request uint64) protocol.Counted {
+	var s Status
+	r.side.count(r, &s)
+	return protocol.Counted{
+		Partition: r.id, Stream: in.stream, Request: request, Ready: s.Ready, Unsettled: s.Unsettled, Consumers: s.Consumers,
+	}
+}
+
+func (r *replica) stats(m protocol.Stats) {
+	if in := r.inlet(&m.To); in != nil {
+		in.reply.Send(r.counted(in, m.Request))
+	}
+}
+
+// close stops admission ahead of a deletion.
+func (r *replica) close(m protocol.Close) {
+	in := r.inlet(&m.To)
+	if in == nil {
+		return
+	}
+	answer := r.counted(in, m.Request)
+	switch {
+	case r.closing != "":
+		answer.Refused = r.closing
+	case m.IfUnused && answer.Consumers > 0:
+		answer.Refused = "in use"
+	case m.IfEmpty && (answer.Ready+answer.Unsettled > 0 || r.staged > 0):
+		answer.Refused = "not empty"
+	default:
+		r.closing, r.closedBy = "about to be deleted", in
+	}
+	in.reply.Send(answer)
+}
+
+// askDelete closes admission and asks the catalog to delete the resource.
+func (r *replica) askDelete(reason string) {
+	if r.m.env.Resources == nil || r.closing != "" {
+		return
+	}
+	r.closing = "about to be deleted: " + reason
+	box := r.box
+	r.m.env.Resources.DeleteResource(r.res.Incarnation, reason, func(err error) {
+		if err != nil {
+			box.Post(reopen{err})
+		}
+	})
+}
+
+// reopened undoes close: the resource was not deleted.
+func (r *replica) reopened(err error) {
+	if len(r.stopped) > 0 {
+		return
+	}
+	if err != nil {
+		trace.Warn(r.m.env.Trace, "replica.delete.refused", r.attr(), slog.String("reason", err.Error()))
+	}
+	if q, ok := r.side.(*queueSide); ok && err != nil {
+		q.m.Touch(r.now()) // asked again after as long as it took to be unused
+	}
+	r.closing, r.closedBy = "", nil
+	r.admitHeld()
+}
+
+// deadLettered ends a dead letter, or has it asked for again later.
+func (r *replica) deadLettered(m protocol.DeadLettered) {
+	q, ok := r.side.(*queueSide)
+	if !ok || r.phase != serving {
+		return // a later owner asks again with the same number
+	}
+	if m.Kept != "" {
+		q.m.DeadKept(m.Number, m.Kept, r.now())
+		return
+	}
+	q.m.DeadSettled(m.Number)
+}

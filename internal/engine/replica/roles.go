@@ -1,0 +1,222 @@
+package replica
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// assign takes what the catalog says of this copy.
+func (r *replica) assign(m assignment) {
+	if r.want != nil && m.a.Version < r.want.Version {
+		return
+	}
+	r.res, r.want = m.res, m.a
+	if d := r.copy.Damaged(); d != "" {
+		r.reason = d
+	}
+	local := r.m.env.Local
+	mine := m.a.Owner.Node == local.Node && m.a.Owner.Store == local.Store
+	if mine && r.copy.Damaged() == "" && r.phase < serving {
+		r.expected()
+	}
+	if m.role == partition.None || m.a.Epoch == 0 {
+		return // a transition will say
+	}
+	sets, err := setsOf(m.res, m.a)
+	if err != nil {
+		r.fail("policy", err)
+		return
+	}
+	a := partition.Assignment{Epoch: m.a.Epoch, Role: m.role, Starts: m.a.Starts, Sets: sets}
+	r.step(func(fx *partition.Effects) { r.copy.Assign(a, fx) })
+}
+
+// expected counts the replica among those that are to serve soon.
+func (r *replica) expected() {
+	if !r.waiting {
+		r.waiting = true
+		r.m.recovering.Add(1)
+	}
+}
+
+// arrived takes the replica off the count of those that are expected to serve soon.
+func (r *replica) arrived() {
+	if r.waiting {
+		r.waiting = false
+		r.m.recovering.Add(-1)
+	}
+}
+
+// seal promises a later epoch. The answer follows once the promise is durable.
+func (r *replica) seal(m sealCopy) {
+	var err error
+	r.seals = append(r.seals, m)
+	r.step(func(fx *partition.Effects) { err = r.copy.Seal(m.Epoch, fx) })
+	if err == nil {
+		return
+	}
+	r.seals = r.seals[:len(r.seals)-1]
+	a := r.sealAnswer(m.SealRequest)
+	if errors.Is(err, partition.ErrDamaged) {
+		a.Damaged = r.copy.Damaged()
+	} else {
+		a.Refused = err.Error()
+	}
+	m.done(a)
+}
+
+func (r *replica) sealAnswer(req SealRequest) SealAnswer {
+	a := SealAnswer{Partition: r.id}
+	a.Transition, a.Instance = req.Transition, r.m.env.Local
+	a.Tail, a.Confirmed = r.copy.Durable(), r.copy.Confirmed()
+	return a
+}
+
+// answerSeals answers all that wait: the promise is durable and nothing is in flight, or the copy failed.
+func (r *replica) answerSeals() {
+	seals := r.seals
+	r.seals = nil
+	for _, s := range seals {
+		a := r.sealAnswer(s.SealRequest)
+		a.Damaged = r.copy.Damaged()
+		s.done(a)
+	}
+}
+
+// findTail looks for the batch that ends where another owner's history began.
+func (r *replica) findTail(cut catalog.HistoryStart) {
+	found := func(t batch.Tail) { r.step(func(fx *partition.Effects) { r.copy.TailFound(t, fx) }) }
+	t := batch.Tail{Position: cut.Position, Offset: cut.Offset, Events: cut.Position - cut.Offset, Link: cut.Link}
+	if cut.Position == 0 {
+		found(t)
+		return
+	}
+	r.read(func(done func([]batch.Batch, error)) { r.log.Read(cut.Position-1, 1, done) }, func(bs []batch.Batch, err error) {
+		if err == nil && (len(bs) == 0 || bs[0].End() != cut.Position || bs[0].Link() != cut.Link) {
+			err = errors.New("the log has no batch that ends where the history of a later owner began")
+		}
+		if err != nil {
+			r.fail("cut", err)
+			return
+		}
+		t.Epoch, t.Time = bs[0].Epoch, bs[0].Time
+		found(t)
+	})
+}
+
+// writeMark begins the epoch.
+func (r *replica) writeMark() {
+	r.m.env.Trace.Emit(trace.Event{Level: slog.LevelDebug, Name: "replica.owner", Attrs: []slog.Attr{
+		r.attr(), slog.Uint64("epoch", r.copy.Epoch()), slog.Uint64("position", r.copy.Tail().Position),
+	}})
+	r.reason = ""
+	var scratch [64]byte
+	body := partition.AppendEpochMark(scratch[:0], r.copy.Epoch(), machineVersion(r.res.Kind))
+	b := r.build()
+	b.Add(batch.Run{Kind: batch.KindMark, Count: 1}, batch.AppendEvent(nil, partition.MarkEpoch, body))
+	r.append(true)
+}
+
+// closeOwner ends admission for good: sealed, deposed or failed. What was appended and not confirmed has an unknown outcome here; the
+// gateways ask the next owner.
+func (r *replica) closeOwner(reason string) {
+	failed := r.copy.Damaged() != ""
+	for _, in := range r.inlets {
+		first, waits := in.source.Waiting()
+		if failed && waits && in.attach == nil {
+			in.reply.Send(protocol.PublishUnknown{Partition: r.id, Stream: in.stream, First: first, Reason: reason})
+		} else {
+			in.reply.Send(protocol.NotServing{Partition: r.id, Stream: in.stream, Reason: reason})
+		}
+		in.dead = true
+	}
+	r.inlets, r.held, r.purges, r.flights, r.staged = nil, nil, nil, nil, 0
+	r.out = outbound{}
+	r.discardBuilt()
+	r.unload()
+	r.closing, r.closedBy = "", nil
+	if failed {
+		r.arrived()
+	}
+}
+
+// unload forgets the state that confirmed entries had made: another owner may go on, and this copy reads it anew if it owns again.
+func (r *replica) unload() {
+	if r.phase == queued || r.phase == loading {
+		r.loaded()
+	}
+	r.generation++
+	r.phase, r.side, r.producers, r.applied = outside, nil, partition.Producers{}, batch.Tail{}
+	r.claimEnd, r.claimers = 0, nil
+	r.save = saving{}
+	r.stopTimer()
+}
+
+// deleted ends the replica: the catalog has dropped the resource.
+func (r *replica) deleted() {
+	for _, in := range r.inlets {
+		in.reply.Send(protocol.NotServing{Partition: r.id, Stream: in.stream, Gone: true, Reason: "deleted"})
+		in.dead = true
+	}
+	r.inlets = nil
+	r.closeOwner("deleted")
+	r.arrived()
+	r.reason = "deleted"
+	for _, s := range r.seals {
+		a := r.sealAnswer(s.SealRequest)
+		a.Refused = "deleted"
+		s.done(a)
+	}
+	r.seals = nil
+	r.log.Delete(r.m.dropped(r.id))
+	r.step(func(fx *partition.Effects) { r.copy.Fail("deleted", fx) })
+	r.endStop()
+}
+
+// bury detaches the gateways of runs that are over, and lets their producers be forgotten.
+func (r *replica) bury() {
+	r.tidy = true
+	for _, in := range append([]*inlet(nil), r.inlets...) {
+		if r.m.gone(in.gateway) {
+			r.drop(in)
+		}
+	}
+	if r.phase == claiming {
+		r.claimed()
+	}
+}
+
+// status is what the admin port shows.
+func (r *replica) status() Status {
+	c := &r.copy
+	s := Status{
+		Partition: r.id, Role: c.Role().String(), Epoch: c.Epoch(), Reason: r.reason,
+		Position: c.Tail().Position, Offset: c.Tail().Offset, Durable: c.Durable().Position, Confirmed: c.Confirmed(), Staged: r.staged,
+	}
+	switch {
+	case c.Damaged() != "":
+		s.State = Blocked
+	case c.Role() == partition.Sealed:
+		s.State = Moving
+	case r.phase == serving || c.Role() == partition.Follower || c.Role() == partition.Learner:
+		s.State, s.Reason = Serving, r.closing
+	case c.Role() == partition.Owner || c.Applying():
+		s.State = Recovering
+	default:
+		s.State = Waiting
+		if s.Reason == "" {
+			s.Reason = "no transition has made a copy its owner yet"
+		}
+	}
+	s.Bytes, _ = r.log.Size()
+	if r.side != nil && r.phase >= claiming {
+		r.side.count(r, &s)
+	}
+	return s
+}

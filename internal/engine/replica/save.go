@@ -1,0 +1,138 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+const (
+	// A snapshot is due once so much was applied since the last: what a restart has to read again.
+	saveBytes   = 4 << 20
+	saveEntries = 64 << 10
+	// At a clean stop a snapshot is worth its write from here on.
+	stopBytes   = 64 << 10
+	stopEntries = 1 << 10
+)
+
+// saving is about the snapshots of one owner's state.
+type saving struct {
+	at      uint64 // position of the newest durable snapshot
+	pages   uint32 // of the producer table in it
+	bytes   int64  // applied since
+	entries uint64
+	busy    bool
+	wanted  bool // retention waits for one
+}
+
+// saveIfDue writes a snapshot when enough has been applied since the last.
+func (r *replica) saveIfDue() {
+	s := &r.save
+	if s.busy || s.bytes < saveBytes && s.entries < saveEntries && !s.wanted {
+		return
+	}
+	r.snapshot()
+}
+
+// snapshot writes the applied state. What it makes unnecessary in the log may go once it is durable.
+func (r *replica) snapshot() {
+	s := &r.save
+	s.bytes, s.entries, s.wanted = 0, 0, false
+	if r.id.Transient() { // nothing to come back to: only the log is trimmed
+		s.at = r.applied.Position
+		r.side.retain(r)
+		return
+	}
+	pages, gone := r.side.snapshot()
+	table := r.producers.Pages()
+	for n := uint32(len(table)); n < s.pages; n++ {
+		gone = append(gone, partition.ProducersPage+n)
+	}
+	s.pages = uint32(len(table))
+	s.busy = true
+	at := r.applied
+	generation := r.generation
+	shot := partition.Snapshot{
+		At: at, Version: machineVersion(r.res.Kind), Pages: append(slices.Clip(pages), table...), Gone: gone,
+	}
+	r.log.WriteSnapshot(shot, func(err error) {
+		r.box.Post(call{func() {
+			switch {
+			case err != nil:
+				r.fail("snapshot", err)
+			case r.generation == generation:
+				r.save.busy, r.save.at = false, at.Position
+				r.side.retain(r)
+				r.tidy = r.tidy || r.producers.TooMany()
+			}
+		}})
+	})
+}
+
+// retained is called by storage, on a loop of its own.
+func (r *replica) retained(err error) {
+	if err != nil {
+		r.box.Post(call{func() { r.fail("retain", err) }})
+	}
+}
+
+// setTimer arms a timer for when the machine next has something to do, if that is sooner than what is armed.
+func (r *replica) setTimer() {
+	w := r.claimEnd
+	if r.phase == serving {
+		w = r.side.wake(r)
+	}
+	if w == 0 || r.wakeAt != 0 && r.wakeAt <= w {
+		return
+	}
+	r.stopTimer()
+	r.wakeAt = w
+	wait := max(time.Duration(w-r.now())*time.Millisecond, time.Millisecond)
+	r.cancel = r.box.After(wait, wake{w})
+}
+
+func (r *replica) stopTimer() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.wakeAt, r.cancel = 0, nil
+}
+
+// woken is called when a timer goes off: Flush does the work.
+func (r *replica) woken(w wake) {
+	if w.at == r.wakeAt {
+		r.wakeAt, r.cancel = 0, nil
+	}
+}
+
+// stop ends admission; endStop calls done once everything is durable.
+func (r *replica) stop(done func()) {
+	r.stopped = append(r.stopped, done)
+	if r.closing == "" {
+		r.closing = "the node is stopping"
+	}
+}
+
+// endStop finishes a stop as soon as nothing is on its way into the log: first a snapshot where it is worth it, then the end.
+func (r *replica) endStop() {
+	if len(r.stopped) == 0 {
+		return
+	}
+	if r.phase == serving && r.copy.Damaged() == "" {
+		if r.copy.InFlight() > 0 || r.builder != nil && !r.builder.Empty() || r.save.busy {
+			return
+		}
+		if !r.id.Transient() && (r.save.bytes >= stopBytes || r.save.entries >= stopEntries) {
+			r.snapshot()
+			return
+		}
+	}
+	done := r.stopped
+	r.stopped = []func(){}
+	r.step(func(fx *partition.Effects) { r.copy.Retire("the node is stopping", fx) })
+	for _, f := range done {
+		f()
+	}
+	r.stopped = nil
+}

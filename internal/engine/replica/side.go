@@ -1,0 +1,67 @@
+package replica
+
+import (
+	"errors"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/core/stream"
+)
+
+// side is the state machine that a partition's log drives, as this package uses it: a queue's or a stream's.
+type side interface {
+	// apply takes a confirmed batch.
+	apply(b batch.Batch) error
+	// promote begins the owner's side.
+	promote(now int64)
+	// advanced is called once after confirmed batches were applied.
+	advanced(r *replica)
+	// work decides what time, consumers and what was confirmed bring, and sends what can be sent.
+	work(r *replica, now int64)
+	// events are the decisions to be logged.
+	events() (payload []byte, count uint32)
+
+	limited() bool
+	admit(h batch.RecordHeader) bool
+
+	attach(gateway uint64, claims []protocol.Claim)
+	release(r *replica, gateway uint64)
+	subscribe(r *replica, in *inlet, m protocol.Subscribe)
+	unsubscribe(r *replica, in *inlet, m protocol.Unsubscribe)
+	credit(in *inlet, m protocol.Credit)
+
+	wake(r *replica) int64
+	count(r *replica, s *Status)
+	snapshot() (pages []batch.Page, gone []uint32)
+	restore(pages []batch.Page) error
+	// retain says to the log what is still needed; it is called when a snapshot of applied state is durable.
+	retain(r *replica)
+	trim()
+}
+
+// errNewer is given for a log that was written by a later version of the state machine than this program has.
+var errNewer = errors.New("the log was written by a later version of this program")
+
+func machineVersion(k catalog.Kind) uint32 {
+	if k == catalog.Stream {
+		return stream.Version
+	}
+	return queue.Version
+}
+
+func newSide(res *catalog.Resource) side {
+	if res.Kind == catalog.Stream {
+		var s stream.Settings
+		if res.Stream != nil {
+			s = *res.Stream
+		}
+		return &streamSide{m: stream.New(s), settings: s}
+	}
+	var s queue.Settings
+	if res.Queue != nil {
+		s = *res.Queue
+	}
+	return &queueSide{m: queue.New(s), deadLetters: s.DeadLetterExchange != nil}
+}
