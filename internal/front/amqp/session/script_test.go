@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/front/amqp/amqptest"
 	"github.com/tanist/tanist/internal/front/amqp/session"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
@@ -36,10 +39,13 @@ type world struct {
 	c    *session.Conn
 	at   session.Instant
 	cfg  session.Config
-	rest []byte // held input
+	said string           // what a test has to say besides frames
+	dead *broker.Envelope // a message that died
+	rest []byte           // held input
 }
 
 func (w *world) run(d *datadriven.TestData) string {
+	w.said = ""
 	switch d.Cmd {
 	case "connect": // a new connection that has sent nothing
 		w.connect()
@@ -66,7 +72,72 @@ func (w *world) run(d *datadriven.TestData) string {
 	default:
 		w.broker(d)
 	}
-	return w.drain()
+	return w.drain() + w.said
+}
+
+// ask declares or consumes with arguments, each time on a new connection, and says what the broker was asked.
+func (w *world) ask(d *datadriven.TestData) {
+	w.b = amqptest.New()
+	w.run(&datadriven.TestData{Cmd: "open"})
+	if d.Cmd == "declare" {
+		durable := !d.HasArg("transient")
+		w.client(fmt.Sprintf("1 queue.declare queue=q durable=%v arguments={%s}", durable, d.Input), false)
+		for _, s := range w.b.Specs {
+			w.said = fmt.Sprintf("%s %s args %s", s.Kind, asJSON(w.t, s.Queue), asJSON(w.t, s.Args))
+			if s.Kind == catalog.Stream {
+				w.said = fmt.Sprintf("%s %s args %s", s.Kind, asJSON(w.t, s.Stream), asJSON(w.t, s.Args))
+			}
+		}
+	} else {
+		w.client("1 queue.declare queue=q\n1 basic.consume queue=q arguments={"+d.Input+"}", false)
+		for _, s := range w.b.Consumes {
+			w.said = fmt.Sprintf("priority %d cursor %q start %s", s.Priority, s.Cursor, asJSON(w.t, s.Start))
+		}
+	}
+	if w.said != "" {
+		w.said += "\n"
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// die lets a message die once more.
+func (w *world) die(d *datadriven.TestData) {
+	args := map[string]string{}
+	for _, m := range word.FindAllStringSubmatch(d.Input, -1) {
+		args[m[1]] = m[2]
+	}
+	if w.dead == nil {
+		p := wire.Properties{Flags: wire.HasExpiration | wire.HasHeaders, Expiration: "1000"}
+		p.Headers = wire.Table{{Name: "mine", Value: wire.Int64(1)}, {Name: "CC", Value: wire.Array(wire.String("copy"))}}
+		w.dead = &broker.Envelope{Exchange: "x", RoutingKey: "k", Properties: p.Append(nil), Body: []byte("body")}
+	}
+	m, cycle, err := session.Undertaker{}.Bury(*w.dead, batch.RecordHeader{TTL: 1000, Flags: batch.FlagTTL, Priority: 3}, broker.Death{
+		Queue: args["queue"], Reason: args["reason"], Time: 1_700_000_000_000, Exchange: args["exchange"], Key: args["key"],
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if cycle {
+		w.said = "a circle: dropped\n"
+		return
+	}
+	x, err := wire.DecodeProperties(m.Properties)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.said = fmt.Sprintf("to %q with key %q and copies to %q, priority %d, ttl %v\n", m.Exchange, m.RoutingKey, m.CC, m.Record.Priority,
+		m.Record.Flags&batch.FlagTTL != 0)
+	for _, f := range x.Headers {
+		w.said += "  " + f.Name + "=" + valueText(f.Value) + "\n"
+	}
+	w.dead = &broker.Envelope{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Properties: m.Properties, Body: m.Body[0]}
 }
 
 // broker does what the broker does by itself.
@@ -108,6 +179,10 @@ func (w *world) broker(d *datadriven.TestData) {
 		l.ConsumerGone(number(), "deleted")
 	case "close":
 		l.Close(broker.Errorf(broker.Unavailable, "%s", d.Input))
+	case "declare", "consume":
+		w.ask(d)
+	case "death":
+		w.die(d)
 	case "after":
 		w.at.Mono += time.Duration(number()) * time.Second
 		w.c.Tick(w.at, d.HasArg("held"))
