@@ -53,6 +53,44 @@ func everyOperation() []Item {
 		}),
 		RecordPending(p, 3, Pending{ID: "t2", Epoch: 3, Cause: "boot", Since: 1235}), CancelPending(p, 3, "t1"),
 		PutSetting("hold", "5m", 0), DeleteSetting("hold", 9),
+		AdoptResource(made("made", 1)),
+	}
+}
+
+// made is a resource that node n1 made by itself.
+func made(name string, n uint64) Resource {
+	p := ident.Partition{Incarnation: ident.TransientBit | ident.LocalBit | n}
+	return Resource{
+		Incarnation: p.Incarnation, VHost: "/", Name: name, Kind: Queue, Exclusive: true, Home: &Home{Node: "n1", Boot: 1, Session: 7},
+		Queue: &queue.Settings{}, Policy: "majority_durable",
+		Partitions: []*Assignment{{
+			Partition: p, Epoch: 1, Version: 1, Owner: one, Policy: "majority_durable", Starts: []HistoryStart{{Epoch: 1, Node: "n1"}},
+		}},
+	}
+}
+
+func TestAdoptedResources(t *testing.T) {
+	s := fresh(t)
+	r, _ := mustApply(t, s, AdoptResource(made("amq.gen-1", 1)), Bind(Binding{VHost: "/", Source: "amq.fanout", Destination: "amq.gen-1"}),
+		AdoptResource(made("amq.gen-1", 1)))
+	if r.Err() != nil || !r.Items[0].Created || r.Items[2].Created || len(s.View().BindingsTo("/", "amq.gen-1", false)) != 1 {
+		t.Fatalf("adopted: %+v", r)
+	}
+	if r, _ := mustApply(t, s, AdoptResource(made("amq.gen-1", 2))); CodeOf(r.Err()) != Exists {
+		t.Errorf("another's name: %v", r.Err())
+	}
+	wrong := made("amq.gen-2", 2)
+	wrong.Incarnation &^= ident.LocalBit
+	late := made("amq.gen-3", 3)
+	late.Home = &Home{Node: "n1", Boot: 9}
+	for _, x := range []Resource{wrong, late} {
+		if r, _ := mustApply(t, s, AdoptResource(x)); CodeOf(r.Err()) != Invalid {
+			t.Errorf("%s: %v", x.Name, r.Err())
+		}
+	}
+	mustApply(t, s, RegisterBoot(Node{Name: "n1", Store: one.Store, Boot: one.Boot + 1}))
+	if s.View().Resource("/", "amq.gen-1") != nil {
+		t.Error("it outlived the run that made it")
 	}
 }
 

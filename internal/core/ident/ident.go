@@ -45,6 +45,10 @@ func (i Instance) String() string {
 // TransientBit marks the incarnation of a resource that lives in one node's memory and not in its journal.
 const TransientBit uint64 = 1 << 63
 
+// LocalBit marks, beside TransientBit, a resource that its node made without asking the catalog: its incarnation counts what that run
+// of the node made. The catalog learns of it if it is bound.
+const LocalBit uint64 = 1 << 62
+
 // Partition names one partition of one incarnation of a resource. Incarnations are given by the catalog, start at
 // 1 and are never used twice, so a recreated name inherits nothing.
 type Partition struct {

@@ -93,7 +93,7 @@ func newBench(b *testing.B) *bench {
 	x := &bench{state: catalog.New()}
 	x.sh = New(Env{
 		Loop: &x.box, Shards: 1, Local: local, Number: 1, Clock: clock.System(), Trace: trace.Discard, Directory: x, Passwords: plain{},
-		Proposer: x, Node: NewNode(),
+		Proposer: x, Node: NewNode(nil),
 	})
 	cmd, err := catalog.Encode(
 		catalog.RegisterBoot(catalog.Node{Name: "n1", Store: local.Store, Boot: 1}),

@@ -99,7 +99,9 @@ type Shard struct {
 	requests    uint64
 	consumers   uint64
 	names       uint64
-	bytes       int64 // published and not resolved
+	locals      uint64          // resources made without the catalog
+	adopted     map[uint64]bool // those of them that the catalog knows, or will
+	bytes       int64           // published and not resolved
 	blocked     string
 	courier     courier
 	proposals   []proposal
@@ -131,6 +133,7 @@ func New(env Env) *Shard {
 	s.courier.sh = s
 	s.now = env.Clock.Mono()
 	s.box = env.Loop.Spawn("gateway", s)
+	env.Node.join(s)
 	return s
 }
 

@@ -42,7 +42,7 @@ func newHarness(t *testing.T, limits Limits) *harness {
 	h.sh = New(Env{
 		Loop: h.sim.Node("n1", 1).Loop(0), Shards: 1, Local: local, Number: 1, Clock: simClock{h.sim},
 		Trace:     trace.SinkFunc(func(e trace.Event) { h.events = append(h.events, e.Name) }),
-		Directory: h, Passwords: plain{}, Proposer: h, Node: NewNode(), Limits: limits,
+		Directory: h, Passwords: plain{}, Proposer: h, Node: NewNode(nil), Limits: limits,
 	})
 	h.propose(
 		catalog.RegisterBoot(catalog.Node{Name: "n1", Store: local.Store, Boot: 1}),

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
 )
 
 // Node is what the shards of one node share: the counts that limits of the node are held against. It is touched when a connection
@@ -12,10 +13,45 @@ type Node struct {
 	mu     sync.Mutex
 	total  int
 	byUser map[string]int
+	shards []*Shard // in order of their numbers
+	locals func([]catalog.Change)
 }
 
-// NewNode makes the part that the shards of one node share.
-func NewNode() *Node { return &Node{byUser: map[string]int{}} }
+// NewNode makes the part that the shards of one node share. locals is told of resources that shards make without the catalog, as changes
+// of it, from shards' loops: it must make and remove their replicas. nil: every resource goes through the catalog.
+func NewNode(locals func([]catalog.Change)) *Node {
+	return &Node{byUser: map[string]int{}, locals: locals}
+}
+
+// join adds a shard. Shards are made before any session is opened.
+func (n *Node) join(s *Shard) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shards = append(n.shards, s)
+}
+
+// tell hands changes that are this node's own to all shards and whoever else listens.
+func (n *Node) tell(changes []catalog.Change) {
+	n.mu.Lock()
+	shards := n.shards
+	n.mu.Unlock()
+	n.locals(changes)
+	for _, s := range shards {
+		s.Apply(changes)
+	}
+}
+
+func (n *Node) shard(incarnation uint64) *Shard {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	number := uint32(incarnation >> localShift & 0xff)
+	for _, s := range n.shards {
+		if isLocal(incarnation) && s.env.Shard == number {
+			return s
+		}
+	}
+	return nil
+}
 
 // enter counts a connection of a user, or says which limit it would pass.
 func (n *Node) enter(user string, l *Limits) *broker.Error {

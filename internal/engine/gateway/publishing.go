@@ -192,8 +192,8 @@ func (a *attachment) expire(limit time.Duration) {
 	if len(o.blocks) == 0 || a.sh.now-o.blocks[0].born < limit {
 		return
 	}
-	if o.blocks[0].sends == 0 && a.sh.blocked != "" {
-		return // held on purpose
+	if a.sh.blocked != "" && (o.blocks[0].sends == 0 || a.state == open) {
+		return // held on purpose, here or at the owner
 	}
 	sent := o.sent()
 	reason := fmt.Sprintf("not confirmed within %s", limit)

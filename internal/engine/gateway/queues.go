@@ -15,6 +15,7 @@ const policy = "majority_durable"
 
 // DeclareQueue implements broker.Session.
 func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *broker.Error)) {
+	made := q.Name == ""
 	err := x.usable()
 	if err == nil && q.Passive {
 		var r *catalog.Resource
@@ -56,9 +57,12 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 		x.count(have, done)
 		return
 	}
-	x.sh.propose(catalog.DeclareResource(r, x.sh.env.Local, 1), func(o catalog.ItemResult, err error) {
-		x.declared(q.Name, o, err, done)
-	})
+	answered := func(o catalog.ItemResult, err error) { x.declared(q.Name, o, err, done) }
+	if made && q.Exclusive && x.sh.env.Node.locals != nil {
+		x.sh.declareLocal(r, answered)
+		return
+	}
+	x.sh.propose(catalog.DeclareResource(r, x.sh.env.Local, 1), answered)
 }
 
 // checkQueue checks what the catalog does not, and makes up a name where none is given.
@@ -112,7 +116,7 @@ func (x *session) declared(name string, o catalog.ItemResult, err error, done fu
 	}
 	if r.Exclusive && o.Created {
 		if x.closed {
-			x.sh.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(catalog.ItemResult, error) {})
+			x.sh.deleteResource(r, func(catalog.ItemResult, error) {})
 			return
 		}
 		x.exclusive = append(x.exclusive, r)
@@ -183,7 +187,7 @@ func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, c protoc
 		reply(0, broker.Errorf(broker.Precondition, "queue '%s' in vhost '%s' %s", r.Name, r.VHost, c.Refused))
 		return
 	}
-	x.sh.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(o catalog.ItemResult, perr error) {
+	x.sh.deleteResource(r, func(o catalog.ItemResult, perr error) {
 		e := answer(o, perr)
 		if e != nil && e.Code != broker.NotFound {
 			a.reopen()

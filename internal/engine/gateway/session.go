@@ -339,7 +339,7 @@ func (x *session) Close() {
 	x.consumers, x.order, x.gets, x.recent = nil, nil, nil, nil
 	x.confirmed, x.failed = nil, nil
 	for _, r := range x.exclusive {
-		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(catalog.ItemResult, error) {})
+		s.deleteResource(r, func(catalog.ItemResult, error) {})
 	}
 	x.exclusive = nil
 	if x.counted {

@@ -221,16 +221,19 @@ func (s *Shard) Send(msg any) { s.box.Post(msg) }
 
 func (s *Shard) apply(changes []catalog.Change) {
 	s.topology++
+	for i := range changes {
+		if r, ok := changes[i].After.(*catalog.Resource); ok && s.view.Incarnation(r.Incarnation) == nil {
+			s.resources++ // one that the catalog adopts was counted when it was made
+		}
+	}
 	s.view.Apply(changes)
 	s.router.Apply(changes)
 	for i := range changes {
-		if _, ok := changes[i].After.(*catalog.Resource); ok && changes[i].Before == nil {
-			s.resources++
-		}
 		switch before := changes[i].Before.(type) {
 		case *catalog.Resource:
 			after, _ := changes[i].After.(*catalog.Resource)
 			if after == nil {
+				delete(s.adopted, before.Incarnation)
 				s.resources--
 				s.disown(before)
 			}
@@ -304,9 +307,7 @@ func (s *Shard) block(reason string) {
 	}
 	for _, a := range s.attachments {
 		for _, b := range a.out.blocks {
-			if b.sends == 0 {
-				b.born = s.now // waiting on purpose does not count against the confirm timeout
-			}
+			b.born = s.now // waiting on purpose does not count against the confirm timeout
 		}
 		a.touch()
 	}

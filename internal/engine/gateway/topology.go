@@ -127,6 +127,9 @@ func (x *session) Bind(b catalog.Binding, done func(*broker.Error)) {
 		done(err)
 		return
 	}
+	for _, it := range x.adopt(&b) {
+		x.sh.propose(it, func(catalog.ItemResult, error) {}) // a failure shows in the binding that follows
+	}
 	x.change(catalog.Bind(b), func(_ catalog.ItemResult, err *broker.Error) { done(err) })
 }
 

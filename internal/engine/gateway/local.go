@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// A queue that the broker named and that is exclusive to its session needs no entry in the catalog: its name says where it is, it goes
+// with its session, and only that session may bind, consume or delete it. So the shard of the session makes it, and tells the other
+// shards of the node and whoever listens as the catalog would. It is put into the catalog if it is bound (design 5).
+
+// local reports whether a resource was made by a shard.
+func isLocal(incarnation uint64) bool {
+	const bits = ident.TransientBit | ident.LocalBit
+	return incarnation&bits == bits
+}
+
+const localShift = 48 // the shard stands above the count
+
+// declareLocal makes a resource on this node alone.
+func (s *Shard) declareLocal(r catalog.Resource, done func(catalog.ItemResult, error)) {
+	s.locals++
+	r.Incarnation = ident.TransientBit | ident.LocalBit | uint64(s.env.Shard)<<localShift | s.locals
+	r.Partitions = []*catalog.Assignment{{
+		Partition: ident.Partition{Incarnation: r.Incarnation}, Epoch: 1, Version: 1, Owner: s.env.Local, Policy: r.Policy,
+		Starts: []catalog.HistoryStart{{Epoch: 1, Node: s.env.Local.Node}},
+	}}
+	s.env.Node.tell([]catalog.Change{{After: &r}})
+	s.post(func() { done(catalog.ItemResult{Created: true, Object: &r}, nil) }) // behind the change, which is posted already
+}
+
+// deleteResource deletes a resource where it is known: in the catalog, or on this node alone.
+func (s *Shard) deleteResource(r *catalog.Resource, done func(catalog.ItemResult, error)) {
+	if !isLocal(r.Incarnation) {
+		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), done)
+		return
+	}
+	if s.adopted[r.Incarnation] {
+		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(o catalog.ItemResult, err error) {
+			if err == nil && o.Refused == nil {
+				done(o, nil)
+				return
+			}
+			delete(s.adopted, r.Incarnation) // it was not adopted, or the catalog is out of reach and forgets it with this run
+			s.deleteResource(r, done)
+		})
+		return
+	}
+	if have := s.view.Incarnation(r.Incarnation); have != nil {
+		s.env.Node.tell([]catalog.Change{{Before: have}})
+	}
+	s.post(func() { done(catalog.ItemResult{Object: r}, nil) })
+}
+
+// adopt has the catalog learn of a resource that is about to be bound; before is empty where it knows it.
+func (x *session) adopt(b *catalog.Binding) (before []catalog.Item) {
+	if b.ToExchange {
+		return nil
+	}
+	r := x.sh.view.Resource(x.vhost, b.Destination)
+	if r == nil || !isLocal(r.Incarnation) || x.sh.adopted[r.Incarnation] {
+		return nil
+	}
+	if x.sh.adopted == nil {
+		x.sh.adopted = map[uint64]bool{}
+	}
+	// From here on it is the catalog's to delete: a deletion that is proposed later is applied later.
+	x.sh.adopted[r.Incarnation] = true
+	return []catalog.Item{catalog.AdoptResource(*r)}
+}
+
+// DeleteLocal deletes a resource that a shard of this node made, for its replica: an auto-delete queue without consumers. done is called
+// once, from any goroutine.
+func (n *Node) DeleteLocal(incarnation uint64, done func(error)) {
+	s := n.shard(incarnation)
+	if s == nil {
+		done(broker.Errorf(broker.NotFound, "no shard of this node made resource %d", incarnation))
+		return
+	}
+	s.post(func() {
+		r := s.view.Incarnation(incarnation)
+		if r == nil {
+			done(nil)
+			return
+		}
+		s.deleteResource(r, func(o catalog.ItemResult, err error) {
+			if e := answer(o, err); e != nil && e.Code != broker.NotFound {
+				done(e)
+				return
+			}
+			done(nil)
+		})
+	})
+}
+
+// IsLocal reports whether a resource was made by a shard of its node and not by the catalog: DeleteLocal deletes it.
+func IsLocal(incarnation uint64) bool { return isLocal(incarnation) }
