@@ -79,6 +79,9 @@ func TestAdoptedResources(t *testing.T) {
 	if r, _ := mustApply(t, s, AdoptResource(made("amq.gen-1", 2))); CodeOf(r.Err()) != Exists {
 		t.Errorf("another's name: %v", r.Err())
 	}
+	if r, _ := mustApply(t, s, AdoptResource(made("amq.gen-2", 1))); CodeOf(r.Err()) != IncarnationMoved {
+		t.Errorf("another's incarnation: %v", r.Err())
+	}
 	wrong := made("amq.gen-2", 2)
 	wrong.Incarnation &^= ident.LocalBit
 	late := made("amq.gen-3", 3)

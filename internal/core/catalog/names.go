@@ -253,6 +253,12 @@ func (s *State) adoptResource(r *Resource) ItemResult {
 		}
 		return refuse(Refusal{Code: Exists, What: string(have.Kind), Name: r.Name, VHost: r.VHost})
 	}
+	if other := s.view.Incarnation(r.Incarnation); other != nil { // of another node, whose count stands where this one's does
+		return refuse(Refusal{
+			Code: IncarnationMoved, What: string(r.Kind), Name: r.Name, VHost: r.VHost, Argument: "incarnation",
+			Have: "that of '" + other.Name + "'", Want: number(r.Incarnation),
+		})
+	}
 	const local = ident.TransientBit | ident.LocalBit
 	if r.Incarnation&local != local || r.Home == nil || len(r.Partitions) != 1 ||
 		r.Partitions[0].Partition != (ident.Partition{Incarnation: r.Incarnation}) {
