@@ -16,12 +16,19 @@ func isLocal(incarnation uint64) bool {
 	return incarnation&bits == bits
 }
 
-const localShift = 48 // the shard stands above the count
+// The incarnation of a local resource is, from the top: TransientBit, LocalBit, 22 bits of the run's number, 8 of the shard, 32 of its
+// count. So no two runs of any node make the same one.
+const (
+	localShift = 32
+	runShift   = 40
+	runMask    = 1<<22 - 1
+)
 
 // declareLocal makes a resource on this node alone.
 func (s *Shard) declareLocal(r catalog.Resource, done func(catalog.ItemResult, error)) {
 	s.locals++
-	r.Incarnation = ident.TransientBit | ident.LocalBit | uint64(s.env.Shard)<<localShift | s.locals
+	r.Incarnation = ident.TransientBit | ident.LocalBit | uint64(s.env.Number&runMask)<<runShift | uint64(s.env.Shard)<<localShift |
+		s.locals&(1<<localShift-1)
 	r.Partitions = []*catalog.Assignment{{
 		Partition: ident.Partition{Incarnation: r.Incarnation}, Epoch: 1, Version: 1, Owner: s.env.Local, Policy: r.Policy,
 		Starts: []catalog.HistoryStart{{Epoch: 1, Node: s.env.Local.Node}},
