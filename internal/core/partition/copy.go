@@ -170,6 +170,14 @@ func (c *Copy) InFlight() int { return len(c.flight) }
 // Applying reports whether an assignment is still being carried out.
 func (c *Copy) Applying() bool { return c.want != nil || c.step != idle }
 
+// Becoming is the role that is being applied; None where none is.
+func (c *Copy) Becoming() Role {
+	if c.want == nil {
+		return None
+	}
+	return c.want.Role
+}
+
 // Serving reports whether the copy owns its epoch, the epoch's mark is confirmed, and nothing closed it.
 func (c *Copy) Serving() bool {
 	return c.role == Owner && !c.closed && c.mark > 0 && c.confirmed >= c.mark

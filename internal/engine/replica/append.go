@@ -110,11 +110,22 @@ func (r *replica) closeBatches() {
 // forget logs which producers go.
 func (r *replica) forget() {
 	r.tidy = false
-	gone := r.producers.Forgettable(r.now(), r.m.buried)
+	gone := r.producers.Forgettable(r.now(), func(id uint64) bool { return r.m.buried(id) || r.superseded(id) })
 	for some := range slices.Chunk(gone, 1024) {
 		body := partition.AppendPairs(nil, some)
 		r.add(batch.Run{Kind: batch.KindEvent, Count: 1}, batch.AppendEvent(nil, partition.EventForget, body))
 	}
+}
+
+// superseded reports whether a gateway that is attached has given this producer id of its up and taken a later one: it will never use
+// it again.
+func (r *replica) superseded(id uint64) bool {
+	for _, in := range r.inlets {
+		if p := in.source.Producer; p>>24 == id>>24 && p > id {
+			return true
+		}
+	}
+	return false
 }
 
 // advance follows the confirmed position.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -17,7 +18,7 @@ import (
 var errStopped = errors.New("the node is stopping")
 
 // Apply takes changes of the catalog, in order: resources make and remove replicas, assignments give them roles, nodes bury the
-// gateways of older boots. The first call should carry the whole catalog. Calls must not overlap.
+// gateways of older boots. The first call should carry the whole catalog. Calls that name the same object must not overlap.
 func (m *Manager) Apply(changes []catalog.Change) {
 	for i := range changes {
 		switch o := changes[i].After.(type) {
@@ -170,29 +171,16 @@ func (m *Manager) DropUnknown() []ident.Partition {
 
 // node takes note of a node's run. Gateways of its earlier runs are detached everywhere.
 func (m *Manager) node(n *catalog.Node) {
+	m.mu.Lock()
 	old := m.runs.Load()
-	if old.boots[n.Name] == n.Boot {
+	if old.of[n.Name] == (run{n.Boot, n.Number}) {
+		m.mu.Unlock()
 		return
 	}
-	next := &runs{boots: map[string]uint64{}, numbers: map[uint32]struct{}{}, highest: max(old.highest, n.Number)}
-	for name, boot := range old.boots {
-		next.boots[name] = boot
-	}
-	next.boots[n.Name] = n.Boot
-	for number := range old.numbers {
-		next.numbers[number] = struct{}{}
-	}
-	m.mu.Lock()
-	if m.numberOf == nil {
-		m.numberOf = map[string]uint32{}
-	}
-	if was, ok := m.numberOf[n.Name]; ok {
-		delete(next.numbers, was)
-	}
-	m.numberOf[n.Name] = n.Number
-	m.mu.Unlock()
-	next.numbers[n.Number] = struct{}{}
+	next := &runs{of: maps.Clone(old.of), highest: max(old.highest, n.Number)}
+	next.of[n.Name] = run{n.Boot, n.Number}
 	m.runs.Store(next)
+	m.mu.Unlock()
 	for _, r := range m.sorted() {
 		r.box.Post(bury{})
 	}

@@ -29,6 +29,8 @@ type Env struct {
 	// waits for their Attach, for 500 ms at most, before it delivers. nil or none on a node that knows that no gateway outlived
 	// the last owner.
 	Gateways func(ident.Partition) []protocol.Gateway
+	// Serving is told, on the replica's loop, that a partition is served from now on. May be nil.
+	Serving func(ident.Partition)
 }
 
 // Resources deletes resources, by a guarded write to the catalog.

@@ -47,7 +47,7 @@ func (r *replica) refusal(g protocol.Gateway) string {
 		return "storage: " + c.Damaged()
 	case len(r.stopped) > 0:
 		return "the node is stopping"
-	case c.Open() || c.Applying() && r.want != nil && r.want.Owner == r.m.env.Local:
+	case c.Open() || c.Becoming() == partition.Owner:
 		return ""
 	case c.Role() == partition.Sealed:
 		return "sealed for a change of owner"

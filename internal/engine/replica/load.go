@@ -205,6 +205,9 @@ func (r *replica) claimed() {
 	r.phase, r.claimEnd, r.claimers = serving, 0, nil
 	r.reason = ""
 	r.arrived()
+	if f := r.m.env.Serving; f != nil {
+		f(r.id)
+	}
 	if len(r.inlets) == 0 {
 		r.trim()
 	}

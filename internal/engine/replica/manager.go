@@ -20,12 +20,11 @@ type Manager struct {
 
 	runs atomic.Pointer[runs]
 
-	mu       sync.RWMutex
-	all      map[ident.Partition]*replica
-	unowned  map[ident.Partition]Log // found in the store; the catalog has not spoken of them
-	stopped  bool
-	numberOf map[string]uint32      // of each node's run
-	held     atomic.Pointer[string] // why publishes are held; nil: they are not
+	mu      sync.RWMutex
+	all     map[ident.Partition]*replica
+	unowned map[ident.Partition]Log // found in the store; the catalog has not spoken of them
+	stopped bool
+	held    atomic.Pointer[string] // why publishes are held; nil: they are not
 
 	recovering atomic.Int64
 }
@@ -45,17 +44,21 @@ type lane struct {
 // maxLoading bounds the replicas of one loop that read their state at a time.
 const maxLoading = 64
 
-// runs is which runs of nodes are alive, by the catalog.
+// runs is which runs of nodes are alive, by the catalog. It is replaced, never changed.
 type runs struct {
-	boots   map[string]uint64 // by node
-	numbers map[uint32]struct{}
+	of      map[string]run // by node
 	highest uint32
+}
+
+type run struct {
+	boot   uint64
+	number uint32
 }
 
 // New opens the copies that the store holds. They serve nothing until Apply tells what the catalog says of them.
 func New(env Env) *Manager {
 	m := &Manager{env: env, all: map[ident.Partition]*replica{}, unowned: map[ident.Partition]Log{}}
-	m.runs.Store(&runs{boots: map[string]uint64{}, numbers: map[uint32]struct{}{}})
+	m.runs.Store(&runs{of: map[string]run{}})
 	for range env.Exec.Shared() {
 		m.lanes = append(m.lanes, &lane{})
 	}
@@ -113,13 +116,20 @@ func (m *Manager) Hold(reason string) {
 // buried reports whether a gateway's producer is of a run that the catalog knows to be over.
 func (m *Manager) buried(producer uint64) bool {
 	number := uint32(producer >> 32)
-	r := m.runs.Load()
-	_, live := r.numbers[number]
-	return !live && number <= r.highest
+	rs := m.runs.Load()
+	if number > rs.highest {
+		return false
+	}
+	for _, r := range rs.of {
+		if r.number == number {
+			return false
+		}
+	}
+	return true
 }
 
 // gone reports whether the catalog has buried the run that a gateway is of.
-func (m *Manager) gone(g protocol.Gateway) bool { return g.Boot < m.runs.Load().boots[g.Node] }
+func (m *Manager) gone(g protocol.Gateway) bool { return g.Boot < m.runs.Load().of[g.Node].boot }
 
 // gather collects one answer of each of n replicas and hands them over together.
 type gather[T any] struct {

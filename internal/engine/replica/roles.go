@@ -25,6 +25,9 @@ func (r *replica) assign(m assignment) {
 	if mine && r.copy.Damaged() == "" && r.phase < serving {
 		r.expected()
 	}
+	if m.role != partition.Owner && r.phase == outside {
+		r.dismiss("another owner was chosen")
+	}
 	if m.role == partition.None || m.a.Epoch == 0 {
 		return // a transition will say
 	}
@@ -144,6 +147,15 @@ func (r *replica) closeOwner(reason string) {
 	if failed {
 		r.arrived()
 	}
+}
+
+// dismiss sends away gateways that wait for this copy to own.
+func (r *replica) dismiss(reason string) {
+	for _, in := range r.inlets {
+		in.reply.Send(protocol.NotServing{Partition: r.id, Stream: in.stream, Reason: reason})
+		in.dead = true
+	}
+	r.inlets = nil
 }
 
 // unload forgets the state that confirmed entries had made: another owner may go on, and this copy reads it anew if it owns again.
