@@ -1,0 +1,189 @@
+package storage
+
+import (
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// applyBatch takes a batch that continues the log, placed in a file. The copy's lock is held.
+func (c *Copy) applyBatch(f *logFile, at int64, b batch.Batch, link batch.Link) {
+	c.logged = c.logged.After(b, link)
+	c.index(f, entryOf(b, link, at))
+}
+
+func entryOf(b batch.Batch, link batch.Link, at int64) entry {
+	return entry{
+		position: b.Position, offset: b.Offset, time: b.Time, epoch: b.Epoch, at: at, size: uint32(b.Size()), count: b.Count,
+		records: b.Records, link: link,
+	}
+}
+
+// apply takes what a frame says into the index, when it is written and when it is replayed. Batches that continue a log are taken by
+// applyBatch and replayBatch; o is nil in replay.
+func (s *Store) apply(f *logFile, at int64, fr frame, o *op) error {
+	switch fr.typ {
+	case frameEntries:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.applyMeta(fr.body)
+	case frameRelease:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.applyRelease(fr.body)
+	case frameWitness, frameScrub, frameCheckpoint, frameCheckEnd, frameFooter, frameFooterEnd:
+		return nil
+	}
+	c := s.copyOf(fr, o)
+	if c == nil {
+		if fr.typ == frameDelete {
+			return nil
+		}
+		return fmt.Errorf("%w: a %s frame of a copy that is not there: %s", errBody, fr.typ, fr.part)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.applyTo(c, f, at, fr, o)
+}
+
+// copyOf is the copy that a frame is of. A deleted one leaves the store with its frame, one that is created in replay comes with it.
+func (s *Store) copyOf(fr frame, o *op) *Copy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.copies[fr.part]
+	if o != nil && o.c != nil {
+		if fr.typ == frameDelete && c == o.c {
+			delete(s.copies, fr.part)
+		}
+		return o.c
+	}
+	switch {
+	case fr.typ == frameDelete:
+		delete(s.copies, fr.part)
+	case fr.typ == frameCreate && c == nil:
+		c = &Copy{s: s, part: fr.part}
+		s.copies[fr.part] = c
+	}
+	return c
+}
+
+func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
+	d := decoder{p: fr.body}
+	switch fr.typ {
+	case frameMoved:
+		return c.applyMoved(f, at, fr.body, o)
+	case frameCreate, frameDelete:
+		if fr.typ == frameDelete {
+			c.forgetAll()
+		}
+	case framePromise:
+		c.promise = max(c.promise, d.u64())
+	case frameRole:
+		c.roleEpoch, c.role = d.u64(), partition.Role(d.u8())
+	case frameCut:
+		to := d.tail()
+		if d.bad {
+			return errBody
+		}
+		if err := c.truncate(to, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) }); err != nil {
+			return err
+		}
+		c.logged = to
+		if c.snap != nil && c.snap.at.Position > to.Position {
+			c.snap = nil // a state beyond a cut is discarded (design 2 §1)
+		}
+	case frameDropHead:
+		c.head = max(c.head, d.u64())
+		return c.dropBelow(c.head, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) })
+	case framePage:
+		return c.applyPage(f, at, fr.body)
+	case framePageMoved:
+		return c.applyPageMoved(f, at, fr.body)
+	case frameSnapshot:
+		return c.applySnapshot(fr.body)
+	case frameDamage:
+		if c.damaged == "" {
+			c.damaged = string(fr.body)
+		}
+	default:
+		return fmt.Errorf("%w: type %s", errBody, fr.typ)
+	}
+	return d.err()
+}
+
+func (c *Copy) forgetAll() {
+	c.deleted, c.newest, c.spans, c.snap, c.pending = true, nil, nil, nil, nil
+	c.bytes, c.records, c.live = 0, 0, nil
+}
+
+// applyMoved points to a batch's new place. Its old one may have gone for good since the move was asked for.
+func (c *Copy) applyMoved(f *logFile, at int64, body []byte, o *op) error {
+	var e entry
+	if o != nil {
+		e = o.old
+	} else {
+		b, err := batch.ParseTrusted(body)
+		if err != nil {
+			return err
+		}
+		e = entryOf(b, batch.Link{}, at)
+		if old, ok := c.find(e.position); ok {
+			e.link = old.link
+		} else {
+			e.link = b.Link()
+		}
+	}
+	c.carve(e)
+	e.at = at
+	c.index(f, e)
+	return nil
+}
+
+// find is the entry of the batch that begins at a position.
+func (c *Copy) find(position uint64) (entry, bool) {
+	i := c.spanAt(position)
+	if i == len(c.spans) || c.spans[i].first > position {
+		return entry{}, false
+	}
+	es, err := c.s.entries(c.part, &c.spans[i])
+	if err != nil {
+		return entry{}, false
+	}
+	for _, e := range es {
+		if e.position == position {
+			return e, true
+		}
+	}
+	return entry{}, false
+}
+
+// applyRelease drops what copies still point to in a file that holds nothing that must be kept.
+func (s *Store) applyRelease(body []byte) error {
+	d := decoder{p: body}
+	generation := d.u32()
+	if d.bad {
+		return errBody
+	}
+	for _, c := range s.copies {
+		c.mu.Lock()
+		c.leave(generation)
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// leave forgets the spans of a file.
+func (c *Copy) leave(generation uint32) {
+	kept := c.spans[:0]
+	for _, sp := range c.spans {
+		if sp.file.generation == generation {
+			c.dropTotals(sp)
+			continue
+		}
+		kept = append(kept, sp)
+	}
+	clear(c.spans[len(kept):])
+	c.spans = kept
+	delete(c.missing, generation)
+}

@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// A checkpoint is what every file begins with: all that the store knows, as of the end of the file before. Numbers are uvarints,
+// except in tails; strings and bytes have a length before them.
+//
+//	boot counter | generation of the scrub, place of the scrub
+//	number of full files; for each: generation, place of its footer
+//	bytes: the consensus log, as a frame of entries has it
+//	number of copies; for each, in order of partition:
+//	  partition | tail | promise | role epoch | role | head | damage
+//	  number of spans; for each: generation, first, end, offset, end offset, time, last time, bytes, records
+//	  2 snapshots, the newest and the one being written; for each: 1 and tail, version, number of pages, and for each page:
+//	    number, generation, place, size; or 0
+func (s *Store) encodeCheckpoint() []byte {
+	p := binary.AppendUvarint(nil, s.identity.boot)
+	p = binary.AppendUvarint(p, uint64(s.r.scrub.generation))
+	p = binary.AppendUvarint(p, uint64(s.r.scrub.at))
+	full := s.files[:len(s.files)-1]
+	p = binary.AppendUvarint(p, uint64(len(full)))
+	for _, f := range full {
+		p = binary.AppendUvarint(binary.AppendUvarint(p, uint64(f.generation)), uint64(f.footerAt))
+	}
+	p = appendBytes(p, s.meta.encode())
+	all := s.sorted()
+	p = binary.AppendUvarint(p, uint64(len(all)))
+	for _, c := range all {
+		c.mu.Lock()
+		p = c.checkpoint(p)
+		c.mu.Unlock()
+	}
+	return p
+}
+
+func (c *Copy) checkpoint(p []byte) []byte {
+	p = appendTail(appendPart(p, c.part), c.logged)
+	for _, v := range []uint64{c.promise, c.roleEpoch, uint64(c.role), c.head} {
+		p = binary.AppendUvarint(p, v)
+	}
+	p = appendBytes(p, []byte(c.damaged))
+	p = binary.AppendUvarint(p, uint64(len(c.spans)))
+	for _, sp := range c.spans {
+		for _, v := range []uint64{
+			uint64(sp.file.generation), sp.first, sp.end, sp.offset, sp.endOff, uint64(sp.time), uint64(sp.lastTime), uint64(sp.bytes),
+			sp.records,
+		} {
+			p = binary.AppendUvarint(p, v)
+		}
+	}
+	for _, sn := range []*snapshot{c.snap, c.pending} {
+		if sn == nil {
+			p = append(p, 0)
+			continue
+		}
+		p = appendTail(append(p, 1), sn.at)
+		p = binary.AppendUvarint(p, uint64(sn.version))
+		p = binary.AppendUvarint(p, uint64(len(sn.pages)))
+		for _, x := range sn.pages {
+			for _, v := range []uint64{uint64(x.number), uint64(x.file.generation), uint64(x.at), uint64(x.size)} {
+				p = binary.AppendUvarint(p, v)
+			}
+		}
+	}
+	return p
+}
+
+// restoreCheckpoint takes a checkpoint as the state to replay from. byGeneration are the files that were found; a copy that needs
+// another is damaged.
+func (s *Store) restoreCheckpoint(body []byte, byGeneration map[uint32]*logFile) error {
+	d := decoder{p: body}
+	boot := d.uvarint()
+	s.r.scrub = place{uint32(d.uvarint()), int64(d.uvarint())}
+	s.copies, s.meta = map[ident.Partition]*Copy{}, metaLog{}
+	for range d.uvarint() {
+		if d.bad {
+			return errBody
+		}
+		generation, at := uint32(d.uvarint()), int64(d.uvarint())
+		if f := byGeneration[generation]; f != nil {
+			f.footerAt = at
+		}
+	}
+	if err := s.applyMeta(bytes.Clone(d.bytes())); err != nil {
+		return err
+	}
+	n := d.uvarint()
+	for range n {
+		if d.bad {
+			return errBody
+		}
+		c := &Copy{s: s}
+		c.restore(&d, byGeneration)
+		s.copies[c.part] = c
+	}
+	s.identity.boot = max(s.identity.boot, boot)
+	if d.bad || len(d.p) > 0 {
+		return errBody
+	}
+	return nil
+}
+
+func (c *Copy) restore(d *decoder, byGeneration map[uint32]*logFile) {
+	c.part, c.logged = d.part(), d.tail()
+	c.promise, c.roleEpoch, c.role, c.head = d.uvarint(), d.uvarint(), partition.Role(d.uvarint()), d.uvarint()
+	c.damaged = string(d.bytes())
+	file := func(what string) *logFile {
+		generation := uint32(d.uvarint())
+		f := byGeneration[generation]
+		if f == nil && !d.bad {
+			f = &logFile{name: fmt.Sprintf("missing file of generation %d", generation), generation: generation, footed: true}
+			c.lacks(what, generation)
+		}
+		return f
+	}
+	for range d.uvarint() {
+		if d.bad {
+			return
+		}
+		sp := span{file: file("batches")}
+		sp.first, sp.end, sp.offset, sp.endOff = d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()
+		sp.time, sp.lastTime, sp.bytes, sp.records = int64(d.uvarint()), int64(d.uvarint()), int64(d.uvarint()), d.uvarint()
+		c.spans = append(c.spans, sp)
+		c.bytes += sp.bytes
+		c.records += sp.records
+	}
+	c.snap, c.pending = c.restoreSnapshot(d, file), c.restoreSnapshot(d, file)
+}
+
+func (c *Copy) restoreSnapshot(d *decoder, file func(string) *logFile) *snapshot {
+	if d.u8() == 0 {
+		return nil
+	}
+	sn := &snapshot{at: d.tail(), version: uint32(d.uvarint())}
+	for range d.uvarint() {
+		if d.bad {
+			return sn
+		}
+		p := page{number: uint32(d.uvarint()), file: file("a snapshot page")}
+		p.at, p.size = int64(d.uvarint()), uint32(d.uvarint())
+		sn.pages = append(sn.pages, p)
+	}
+	return sn
+}
+
+// lacks notes that a file is missing; the replay may yet find that the file was released.
+func (c *Copy) lacks(what string, generation uint32) {
+	if c.missing == nil {
+		c.missing = map[uint32]string{}
+	}
+	c.missing[generation] = what
+}

@@ -1,0 +1,264 @@
+package storage
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// Copy is one copy of a partition's log. It has no goroutine and no file of its own. Its methods may be called from any loop.
+type Copy struct {
+	s    *Store
+	part ident.Partition
+
+	mu      sync.Mutex
+	tail    batch.Tail    // what has been appended, logged or not
+	newest  []batch.Batch // in memory, contiguous up to the tail
+	deleted bool
+
+	// The rest is as logged: what a checkpoint says of the copy. The writer changes it when it places a frame.
+	logged           batch.Tail
+	promise          uint64
+	roleEpoch        uint64
+	role             partition.Role
+	head, headOffset uint64 // what was dropped by DropHead
+	damaged          string
+	missing          map[uint32]string // files that a checkpoint names and that are not there; only while the store opens
+	spans            []span
+	bytes            int64 // of the batches in spans
+	records          uint64
+	snap             *snapshot
+	pending          *snapshot // pages written since the last whole snapshot
+	retainFrom       uint64    // not logged: said anew after every start
+	live             []partition.Span
+	queued           int32  // operations waiting for a group, under the queue's lock
+	inGroup          uint32 // frames in the group that is being built: the writer's own
+}
+
+// Partition is whose copy it is.
+func (c *Copy) Partition() ident.Partition { return c.part }
+
+// Image is what is in the journal of the copy. Before anything has been appended it is the copy as it was when the store was
+// opened; everything in it is then durable.
+func (c *Copy) Image() partition.Image {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := partition.Image{
+		Partition: c.part, Promise: c.promise, Role: c.role, RoleEpoch: c.roleEpoch, Tail: c.logged,
+		Head: c.logged.Position, HeadOffset: c.logged.Offset, Damaged: c.damaged,
+	}
+	if len(c.spans) > 0 {
+		i.Head, i.HeadOffset = c.spans[0].first, c.spans[0].offset
+	}
+	if c.snap != nil {
+		i.Snapshot = c.snap.at
+	}
+	return i
+}
+
+// Append writes a batch that continues the log; link is the batch's own. It is done with ErrNotNext where it does not, and with
+// the error of the write or sync where that failed: the outcome is then unknown and nothing is retried. urgent asks for the head of
+// the next group, to which what this copy has waiting goes with it, so that appends stay durable in order.
+func (c *Copy) Append(b batch.Batch, link batch.Link, urgent bool, done func(error)) {
+	c.mu.Lock()
+	if err := c.usable(); err != nil || !b.Follows(c.tail) || b.Partition != c.part {
+		if err == nil {
+			err = fmt.Errorf("%w: batch at %d, log of %s at %d", ErrNotNext, b.Position, c.part, c.tail.Position)
+		}
+		c.mu.Unlock()
+		c.s.fail(done, err)
+		return
+	}
+	c.tail = c.tail.After(b, link)
+	c.newest = append(c.newest, b)
+	c.s.w.enqueue(op{typ: frameBatch, c: c, b: b, link: link, done: done}, urgent)
+	c.mu.Unlock()
+}
+
+// usable must be called with the lock held.
+func (c *Copy) usable() error {
+	switch {
+	case c.deleted:
+		return ErrGone
+	case c.damaged != "":
+		return fmt.Errorf("%w: %s: %s", ErrDamaged, c.part, c.damaged)
+	}
+	return nil
+}
+
+// SetPromise logs the highest epoch that the copy has vowed to obey. What the copy had staged before is durable before it.
+func (c *Copy) SetPromise(epoch uint64, done func(error)) {
+	c.control(op{typ: framePromise, c: c, body: appendU64(nil, epoch), done: done}, true)
+}
+
+// SetRole logs the role that the copy has in an epoch.
+func (c *Copy) SetRole(r partition.Role, epoch uint64, done func(error)) {
+	c.control(op{typ: frameRole, c: c, body: append(appendU64(nil, epoch), byte(r)), done: done}, true)
+}
+
+// DropHead drops whole batches below a position, for ever.
+func (c *Copy) DropHead(below uint64, done func(error)) {
+	c.control(op{typ: frameDropHead, c: c, body: appendU64(nil, below), done: done}, false)
+}
+
+func (c *Copy) control(o op, urgent bool) {
+	c.mu.Lock()
+	if c.deleted {
+		c.mu.Unlock()
+		c.s.fail(o.done, ErrGone)
+		return
+	}
+	c.s.w.enqueue(o, urgent)
+	c.mu.Unlock()
+}
+
+// Delete drops the copy for ever. It can be created anew once done.
+func (c *Copy) Delete(done func(error)) {
+	c.mu.Lock()
+	if c.deleted {
+		c.mu.Unlock()
+		c.s.fail(done, ErrGone)
+		return
+	}
+	c.deleted = true
+	c.newest = nil
+	c.s.w.enqueue(op{typ: frameDelete, c: c, done: done}, false)
+	c.mu.Unlock()
+}
+
+// Cut drops the end of the log, down to a tail that is a batch boundary. It is done with ErrBadCut where the log has no batch
+// that ends there with that link.
+func (c *Copy) Cut(to batch.Tail, done func(error)) {
+	c.mu.Lock()
+	err := c.usable()
+	if err == nil {
+		err = c.checkCut(to)
+	}
+	if err != nil {
+		c.mu.Unlock()
+		c.s.fail(done, err)
+		return
+	}
+	c.tail = to
+	n := sort.Search(len(c.newest), func(i int) bool { return c.newest[i].Position >= to.Position })
+	clear(c.newest[n:])
+	c.newest = c.newest[:n]
+	c.s.w.enqueue(op{typ: frameCut, c: c, body: appendTail(nil, to), tail: to, done: done}, true)
+	c.mu.Unlock()
+}
+
+func (c *Copy) checkCut(to batch.Tail) error {
+	bad := fmt.Errorf("%w: %s at %d", ErrBadCut, c.part, to.Position)
+	if to == c.tail {
+		return nil
+	}
+	if to.Position > c.tail.Position || to.Position < c.head {
+		return bad
+	}
+	if to.Position == 0 {
+		if to.Link != (batch.Link{}) {
+			return bad
+		}
+		return nil
+	}
+	for _, b := range c.newest {
+		if b.Position == to.Position {
+			if b.PrevLink == to.Link && b.Offset == to.Offset {
+				return nil
+			}
+			return bad
+		}
+	}
+	i := c.spanAt(to.Position - 1)
+	if i == len(c.spans) || c.spans[i].first >= to.Position {
+		return bad
+	}
+	es, err := c.s.entries(c.part, &c.spans[i])
+	if err != nil {
+		return err
+	}
+	k := sort.Search(len(es), func(k int) bool { return es[k].end() >= to.Position })
+	if k == len(es) || es[k].end() != to.Position || es[k].link != to.Link || es[k].endOffset() != to.Offset {
+		return bad
+	}
+	return nil
+}
+
+// Retain says what must be kept: everything from position from on, and below it the records at the given offsets. It names never
+// less than the newest durable snapshot needs. Files that hold nothing that is kept are reused.
+func (c *Copy) Retain(from uint64, live []partition.Span, done func(error)) {
+	c.mu.Lock()
+	if c.deleted {
+		c.mu.Unlock()
+		c.s.fail(done, ErrGone)
+		return
+	}
+	if c.snap == nil {
+		from = 0
+	} else {
+		from = min(from, c.snap.at.Position)
+	}
+	c.retainFrom = from
+	c.live = append([]partition.Span(nil), live...)
+	c.dropDead()
+	c.mu.Unlock()
+	c.s.r.wantReclaim()
+	c.s.fail(done, nil)
+}
+
+// dropDead lets go of spans that hold nothing to be kept. The journal is not told: after a restart they are there again until
+// Retain is called, unless their file has been reused.
+func (c *Copy) dropDead() {
+	kept := c.spans[:0]
+	for _, sp := range c.spans {
+		if c.keeps(sp.first, sp.end, sp.offset, sp.endOff) {
+			kept = append(kept, sp)
+		} else {
+			c.dropTotals(sp)
+		}
+	}
+	clear(c.spans[len(kept):])
+	c.spans = kept
+}
+
+// Size is the bytes of the batches that are kept, and their number of records, those not yet logged included.
+func (c *Copy) Size() (bytes int64, records uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bytes, records = c.bytes, c.records
+	for i := len(c.newest) - 1; i >= 0 && c.newest[i].Position >= c.logged.Position; i-- {
+		bytes += int64(c.newest[i].Size())
+		records += uint64(c.newest[i].Records)
+	}
+	return bytes, records
+}
+
+// Oldest gives the batches at the head that are in the journal, oldest first, without their payload being read. It may read a
+// footer. What cannot be read is left out.
+func (c *Copy) Oldest(n int) []partition.BatchInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []partition.BatchInfo
+	for i := range c.spans {
+		es, err := c.s.entries(c.part, &c.spans[i])
+		if err != nil {
+			return out
+		}
+		for _, e := range es {
+			if len(out) >= n {
+				return out
+			}
+			if e.position >= c.tail.Position {
+				return out
+			}
+			out = append(out, partition.BatchInfo{
+				Position: e.position, Offset: e.offset, Count: e.count, Records: e.records, Time: e.time, Size: int(e.size),
+			})
+		}
+	}
+	return out
+}

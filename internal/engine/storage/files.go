@@ -1,0 +1,286 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/trace"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+var errLocked = vfs.ErrLocked
+
+const (
+	logSuffix = ".log"
+	// footerEntryMax is the greatest size of a batch's entry in a footer, its share of the section's head included.
+	footerEntryMax = 10*4 + 8 + 16 + 30
+	// footerOtherMax is what any other frame may add to a footer: nothing.
+	footerOtherMax = 0
+	footerPart     = 512 << 10
+)
+
+// logFile is one file of the journal.
+type logFile struct {
+	name       string
+	number     uint64 // of the name
+	generation uint32
+	f          vfs.File
+	size       int64 // of what has been written
+	footed     bool  // has its index and is read-only
+	footerAt   int64 // where the index begins; 0: not known
+	owners     []*Copy
+	reserve    bool // of a spare
+}
+
+func logName(number uint64) string { return fmt.Sprintf("%012d%s", number, logSuffix) }
+
+func parseLogName(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, logSuffix)
+	if !ok || len(digits) != 12 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, err == nil
+}
+
+// newest is the file that is written to.
+func (s *Store) newest() *logFile { return s.files[len(s.files)-1] }
+
+// nextNumber is a file name not taken.
+func (s *Store) nextNumber() uint64 {
+	var n uint64
+	for _, f := range slices.Concat(s.files, s.spares) {
+		n = max(n, f.number)
+	}
+	return n + 1
+}
+
+// allocate gives a file to overwrite: a spare, else a new one, else, on a full disk, the reserve. It returns an error that is
+// ENOSPC where there is nothing.
+func (s *Store) allocate() (*logFile, error) {
+	for i, f := range s.spares {
+		if !f.reserve {
+			s.spares = slices.Delete(s.spares, i, i+1)
+			s.metrics.recycled.Add(1)
+			return f, nil
+		}
+	}
+	f, err := s.create()
+	if err == nil {
+		return f, nil
+	}
+	if len(s.spares) > 0 && Classify(err) == Full {
+		f := s.spares[0]
+		s.spares = slices.Delete(s.spares, 0, 1)
+		f.reserve = false
+		trace.Warn(s.env.Trace, "storage.reserve.used")
+		return f, nil
+	}
+	return nil, err
+}
+
+// create makes and preallocates a file. On failure nothing is left behind.
+func (s *Store) create() (*logFile, error) {
+	number := s.nextNumber()
+	name := path.Join(s.dir, logName(number))
+	f, err := s.env.FS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err = f.Preallocate(s.opt.FileSize); err == nil {
+		err = s.env.FS.SyncDir(s.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close(), s.env.FS.Remove(name))
+	}
+	s.metrics.created.Add(1)
+	return &logFile{name: name, number: number, f: f}, nil
+}
+
+// fillReserve sees to the reserve, if there is room for it above the low-water mark.
+func (s *Store) fillReserve() {
+	have := 0
+	for _, f := range s.spares {
+		if f.reserve {
+			have++
+		}
+	}
+	for have < s.opt.Reserve {
+		if free, err := s.env.FS.Free(s.dir); err != nil || int64(free) < s.opt.FileSize {
+			return
+		}
+		f, err := s.create()
+		if err != nil {
+			return
+		}
+		f.reserve = true
+		s.spares = append(s.spares, f)
+		have++
+	}
+}
+
+// begin writes a file's header, not yet synced: the checkpoint that follows is.
+func (s *Store) begin(f *logFile, generation uint32, first uint64) error {
+	h := fileHeader{format: Format, store: s.identity.store, generation: generation, first: first, boot: s.identity.boot}
+	if _, err := f.f.WriteAt(h.encode(), 0); err != nil {
+		return fmt.Errorf("journal %s: %w", f.name, err)
+	}
+	s.metrics.bytesWritten.Add(headerSize)
+	f.generation, f.size, f.footed, f.footerAt, f.owners = generation, headerSize, false, 0, nil
+	return nil
+}
+
+// roll ends the current file with its index and begins the next one with a checkpoint.
+func (w *writer) roll() error {
+	s := w.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.allocate()
+	if err != nil {
+		if Classify(err) == Full {
+			s.setHealth(func(h *Health) { h.Class, h.Reason, h.Blocked = Full, err.Error(), true })
+			w.park()
+			return nil
+		}
+		return err
+	}
+	if !w.cur.footed {
+		if err := w.writeFooter(); err != nil {
+			return err
+		}
+	}
+	s.metrics.rolls.Add(1)
+	return w.enter(next)
+}
+
+// enter begins a file with a checkpoint and makes it the current one. The store's lock is held.
+func (w *writer) enter(next *logFile) error {
+	s := w.s
+	if err := s.begin(next, s.generation+1, w.sequence); err != nil {
+		return err
+	}
+	s.generation++
+	s.files = append(s.files, next)
+	w.cur, w.footer = next, 0
+	if err := w.writeFrames(s.encodeCheckpoint(), frameCheckpoint, frameCheckEnd); err != nil {
+		return err
+	}
+	s.metrics.checkpoints.Add(1)
+	return nil
+}
+
+// writeFrames writes a long body as parts, the last one marked, and syncs.
+func (w *writer) writeFrames(body []byte, part, last frameType) error {
+	w.buf = w.buf[:0]
+	from := w.sequence
+	for first := true; first || len(body) > 0; first = false {
+		n := min(len(body), footerPart)
+		typ := part
+		if n == len(body) {
+			typ = last
+		}
+		f := frame{typ: typ, generation: w.cur.generation, sequence: w.sequence, syncedBelow: w.synced}
+		w.buf = appendFrame(w.buf, f, body[:n])
+		w.sequence++
+		body = body[n:]
+	}
+	w.groupFrom = from
+	w.group = w.group[:0]
+	return w.commit()
+}
+
+// A footer is, for each copy with batches in the file, in order of partition:
+//
+//	partition | uvarint batches | for each: uvarint position, offset, time, epoch, place, size, count, records; 16 B link
+func (w *writer) writeFooter() error {
+	owners := slices.Clone(w.cur.owners)
+	slices.SortFunc(owners, func(a, b *Copy) int { return a.part.Compare(b.part) })
+	owners = slices.Compact(owners)
+	var body []byte
+	for _, c := range owners {
+		c.mu.Lock()
+		for i := range c.spans {
+			if sp := &c.spans[i]; sp.file == w.cur {
+				body = appendSection(body, c.part, sp.entries)
+			}
+		}
+		c.mu.Unlock()
+	}
+	at := w.cur.size
+	if err := w.writeFrames(body, frameFooter, frameFooterEnd); err != nil {
+		return err
+	}
+	w.cur.footed, w.cur.footerAt = true, at
+	for _, c := range owners {
+		c.mu.Lock()
+		for i := range c.spans {
+			if sp := &c.spans[i]; sp.file == w.cur {
+				sp.entries = nil
+			}
+		}
+		c.mu.Unlock()
+	}
+	w.cur.owners = nil
+	return nil
+}
+
+func appendSection(p []byte, part ident.Partition, es []entry) []byte {
+	p = appendPart(p, part)
+	p = binary.AppendUvarint(p, uint64(len(es)))
+	for _, e := range es {
+		for _, v := range []uint64{
+			e.position, e.offset, uint64(e.time), e.epoch, uint64(e.at), uint64(e.size), uint64(e.count), uint64(e.records),
+		} {
+			p = binary.AppendUvarint(p, v)
+		}
+		p = append(p, e.link[:]...)
+	}
+	return p
+}
+
+// footer is the index of a full file, in memory.
+type footer struct {
+	sections map[ident.Partition][]entry
+	bytes    int64
+	used     uint64 // when it was last asked for, in asks
+}
+
+func parseFooter(body []byte) (*footer, error) {
+	d := decoder{p: body}
+	ft := &footer{sections: map[ident.Partition][]entry{}, bytes: int64(len(body))}
+	for len(d.p) > 0 && !d.bad {
+		p := d.part()
+		n := d.uvarint()
+		if n > uint64(len(d.p)) {
+			return nil, errBody
+		}
+		es := ft.sections[p]
+		for range n {
+			e := entry{
+				position: d.uvarint(), offset: d.uvarint(), time: int64(d.uvarint()), epoch: d.uvarint(), at: int64(d.uvarint()),
+				size: uint32(d.uvarint()), count: uint32(d.uvarint()), records: uint32(d.uvarint()), link: d.link(),
+			}
+			es = append(es, e)
+		}
+		ft.sections[p] = es
+	}
+	return ft, d.err()
+}
+
+// isFull reports whether an error says that there is no space.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+// The file STORE holds the store's identity in two slots of 4096 bytes, written in turn (a flag goes beside the boot that it is of), so that a torn write leaves the other:
+//
+//	0   8 B  "TANISTID"
+//	8   u32  format version
+//	12  u32  checksum, CRC-32C of bytes 0-11 and 16-63
+//	16  16 B store id
+//	32  u64  boot counter
+//	40  u64  flags: 1 = a write or sync failed in this run
+//	48  16 B reserved, 0
+//
+// It is overwritten in place, so that a full disk cannot keep a node from starting. Lost, it is rebuilt from the log
+// files, each of which names its store and the boot in which it was begun.
+const (
+	identityName  = "STORE"
+	identityMagic = "TANISTID"
+	identitySlot  = 4096
+	identityUsed  = 64
+	flagFault     = 1
+)
+
+type identity struct {
+	format uint32
+	store  ident.StoreID
+	boot   uint64
+	flags  uint64
+}
+
+func (i identity) encode() []byte {
+	p := make([]byte, identitySlot)
+	put := binary.LittleEndian
+	copy(p, identityMagic)
+	put.PutUint32(p[8:], i.format)
+	copy(p[16:], i.store[:])
+	put.PutUint64(p[32:], i.boot)
+	put.PutUint64(p[40:], i.flags)
+	put.PutUint32(p[12:], identitySum(p))
+	return p
+}
+
+func identitySum(p []byte) uint32 {
+	return crc32.Update(crc32.Update(0, castagnoli, p[0:12]), castagnoli, p[16:identityUsed])
+}
+
+func parseIdentity(p []byte) (identity, bool) {
+	if len(p) < identityUsed || string(p[:8]) != identityMagic {
+		return identity{}, false
+	}
+	get := binary.LittleEndian
+	if get.Uint32(p[12:]) != identitySum(p) {
+		return identity{}, false
+	}
+	return identity{format: get.Uint32(p[8:]), store: ident.StoreID(p[16:32]), boot: get.Uint64(p[32:]), flags: get.Uint64(p[40:])}, true
+}
+
+// readIdentity gives the newer valid slot of STORE; ok is false where the file is missing or holds none.
+func readIdentity(fsys vfs.FS, dir string) (id identity, ok bool, err error) {
+	f, err := fsys.OpenRead(path.Join(dir, identityName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return id, false, nil
+	}
+	if err != nil {
+		return id, false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	buf := make([]byte, 2*identitySlot)
+	n, err := f.ReadAt(buf, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return id, false, fmt.Errorf("read %s: %w", identityName, err)
+	}
+	buf = buf[:n]
+	for at := 0; at < len(buf); at += identitySlot {
+		if i, valid := parseIdentity(buf[at:min(at+identitySlot, len(buf))]); valid && (!ok || i.boot > id.boot ||
+			(i.boot == id.boot && i.flags > id.flags)) {
+			id, ok = i, true
+		}
+	}
+	if ok && id.format > Format {
+		return id, ok, fmt.Errorf("%w: format %d, this program knows %d", ErrNewer, id.format, Format)
+	}
+	return id, ok, nil
+}
+
+// writeIdentity records a boot durably. Where there is no whole file yet it is made aside and renamed.
+func writeIdentity(fsys vfs.FS, dir string, id identity, fresh bool) (err error) {
+	name := path.Join(dir, identityName)
+	if fresh {
+		return makeIdentity(fsys, dir, id)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt(id.encode(), int64((id.boot+id.flags)%2)*identitySlot); err != nil {
+		return fmt.Errorf("write %s: %w", identityName, err)
+	}
+	return f.Sync()
+}
+
+func makeIdentity(fsys vfs.FS, dir string, id identity) error {
+	name := path.Join(dir, identityName)
+	if err := fsys.Remove(name + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := fsys.Create(name + ".new")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(append(id.encode(), id.encode()...), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", identityName, err)
+	}
+	if err := fsys.Rename(name+".new", name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}

@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+)
+
+// metaLog is the consensus log: small, since it is replaced by a snapshot again and again, and so kept in memory and written whole into
+// every checkpoint. Only the files since the newest checkpoint hold frames of it.
+type metaLog struct {
+	state   catalog.LogState
+	partial []byte // of a snapshot that is being written
+	bad     string // not empty: synced entries are broken or missing
+}
+
+// entryPart bounds the entries of one frame.
+const entryPart = 512 << 10
+
+// Consensus is the part of the store that keeps the consensus log.
+func (s *Store) Consensus() *Consensus { return &Consensus{s} }
+
+// Consensus keeps the consensus log.
+type Consensus struct{ s *Store }
+
+// Load gives what was durable when the store was opened. It returns ErrDamaged where what was synced is broken.
+func (m *Consensus) Load() (catalog.LogState, error) {
+	m.s.mu.RLock()
+	defer m.s.mu.RUnlock()
+	if m.s.meta.bad != "" {
+		return catalog.LogState{}, fmt.Errorf("%w: consensus log: %s", ErrDamaged, m.s.meta.bad)
+	}
+	st := m.s.meta.state
+	st.Entries = slices.Clone(st.Entries)
+	return st, nil
+}
+
+// The body of a frame of entries is a sequence of items, each with a first byte that says which:
+//
+//	1 hard state: uvarint length, bytes
+//	2 entry: uvarint index, term, length; bytes      (replaces from its index on)
+//	3 part of a snapshot: uvarint length, bytes
+//	4 end of a snapshot: uvarint index, term
+const (
+	metaHard  = 1
+	metaEntry = 2
+	metaPart  = 3
+	metaEnd   = 4
+)
+
+// Append writes the hard state (nil: unchanged) and entries, which replace what was logged from their first index on. A write of more
+// than half a MiB goes in several frames; done is called once all are durable.
+func (m *Consensus) Append(hard []byte, entries []catalog.LogEntry, done func(error)) {
+	var body []byte
+	if hard != nil {
+		body = appendBytes(append(body, metaHard), hard)
+	}
+	for _, e := range entries {
+		if len(body) > 0 && len(body)+len(e.Data) > entryPart {
+			m.write(body, nil)
+			body = nil
+		}
+		body = appendEntry(body, e)
+	}
+	m.write(body, done)
+}
+
+func appendEntry(p []byte, e catalog.LogEntry) []byte {
+	p = append(p, metaEntry)
+	p = binary.AppendUvarint(p, e.Index)
+	p = binary.AppendUvarint(p, e.Term)
+	return appendBytes(p, e.Data)
+}
+
+// SaveSnapshot replaces everything up to its index.
+func (m *Consensus) SaveSnapshot(sn catalog.LogSnapshot, done func(error)) {
+	data := sn.Data
+	for len(data) > entryPart {
+		m.write(appendBytes([]byte{metaPart}, data[:entryPart]), nil)
+		data = data[entryPart:]
+	}
+	body := appendBytes([]byte{metaPart}, data)
+	body = binary.AppendUvarint(append(body, metaEnd), sn.Index)
+	m.write(binary.AppendUvarint(body, sn.Term), done)
+}
+
+func (m *Consensus) write(body []byte, done func(error)) {
+	m.s.w.enqueue(op{typ: frameEntries, body: body, done: done}, true)
+}
+
+// applyMeta takes the items of a frame. The bytes are kept.
+func (s *Store) applyMeta(body []byte) error {
+	d := decoder{p: body}
+	m := &s.meta
+	for len(d.p) > 0 && !d.bad {
+		switch d.u8() {
+		case metaHard:
+			m.state.Hard = d.bytes()
+		case metaEntry:
+			e := catalog.LogEntry{Index: d.uvarint(), Term: d.uvarint(), Data: d.bytes()}
+			if !d.bad {
+				m.put(e)
+			}
+		case metaPart:
+			m.partial = append(m.partial, d.bytes()...)
+		case metaEnd:
+			sn := catalog.LogSnapshot{Index: d.uvarint(), Term: d.uvarint(), Data: m.partial}
+			m.partial = nil
+			if !d.bad {
+				m.replace(sn)
+			}
+		default:
+			return errBody
+		}
+	}
+	return d.err()
+}
+
+func (m *metaLog) put(e catalog.LogEntry) {
+	es := m.state.Entries
+	switch next := m.state.Snapshot.Index + uint64(len(es)) + 1; {
+	case e.Index <= m.state.Snapshot.Index:
+		return // older than the snapshot
+	case e.Index > next:
+		m.bad = fmt.Sprintf("entry %d follows %d", e.Index, next-1)
+	default:
+		m.state.Entries = append(es[:e.Index-m.state.Snapshot.Index-1], e)
+	}
+}
+
+func (m *metaLog) replace(sn catalog.LogSnapshot) {
+	old := m.state.Snapshot.Index
+	if sn.Index < old {
+		return
+	}
+	m.state.Entries = slices.Clone(m.state.Entries[min(int(sn.Index-old), len(m.state.Entries)):])
+	m.state.Snapshot = sn
+}
+
+func (m *metaLog) encode() []byte {
+	var p []byte
+	if m.state.Hard != nil {
+		p = appendBytes(append(p, metaHard), m.state.Hard)
+	}
+	if m.state.Snapshot.Index > 0 {
+		p = appendBytes(append(p, metaPart), m.state.Snapshot.Data)
+		p = binary.AppendUvarint(append(p, metaEnd), m.state.Snapshot.Index)
+		p = binary.AppendUvarint(p, m.state.Snapshot.Term)
+	}
+	for _, e := range m.state.Entries {
+		p = appendEntry(p, e)
+	}
+	if len(m.partial) > 0 {
+		p = appendBytes(append(p, metaPart), m.partial)
+	}
+	return p
+}

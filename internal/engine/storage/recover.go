@@ -1,0 +1,351 @@
+package storage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// recover reads what the directory holds and makes the store ready to be written to (design 3, "Start").
+func (s *Store) recover() error {
+	id, known, err := readIdentity(s.env.FS, s.dir)
+	if err != nil {
+		return err
+	}
+	files, err := s.openFiles(&id, &known)
+	if err != nil {
+		return err
+	}
+	if err := s.begun(id, known); err != nil {
+		return err
+	}
+	rp := &replay{s: s, byGeneration: map[uint32]*logFile{}}
+	for _, f := range files {
+		rp.byGeneration[f.generation] = f
+		s.generation = max(s.generation, f.generation)
+	}
+	if err := rp.run(files); err != nil {
+		return err
+	}
+	return s.ready(rp, id.flags&flagFault != 0)
+}
+
+// begun writes down that a run begins: the boot counter rises.
+func (s *Store) begun(id identity, known bool) error {
+	if !known {
+		id = identity{}
+		if _, err := io.ReadFull(s.env.Random, id.store[:]); err != nil {
+			return fmt.Errorf("make a store id: %w", err)
+		}
+	}
+	s.identity = identity{format: Format, store: id.store, boot: id.boot + 1, flags: id.flags}
+	if err := writeIdentity(s.env.FS, s.dir, s.identity, !s.hasIdentity()); err != nil {
+		return fmt.Errorf("write the store's identity: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) hasIdentity() bool {
+	_, ok, err := readIdentity(s.env.FS, s.dir)
+	return ok && err == nil
+}
+
+// openFiles opens the log files and sorts them by generation. Those without a valid header are spares; those of another store are
+// refused. Where the identity is lost, the files name the store.
+func (s *Store) openFiles(id *identity, known *bool) ([]*logFile, error) {
+	names, err := s.env.FS.List(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var used []*logFile
+	for _, n := range names {
+		number, ok := parseLogName(n)
+		if !ok {
+			continue
+		}
+		f := &logFile{name: path.Join(s.dir, n), number: number}
+		if f.f, err = s.env.FS.Open(f.name); err != nil {
+			return nil, err
+		}
+		h, err := readHeader(f)
+		if errors.Is(err, ErrNewer) {
+			return nil, errors.Join(err, f.f.Close())
+		}
+		if err != nil {
+			s.spares = append(s.spares, f)
+			continue
+		}
+		if !*known {
+			id.store, *known = h.store, true
+		}
+		if h.store != id.store {
+			return nil, errors.Join(fmt.Errorf("storage: %s belongs to store %s, the directory to %s; move it away", f.name, h.store, id.store),
+				f.f.Close())
+		}
+		id.boot = max(id.boot, h.boot)
+		f.generation = h.generation
+		used = append(used, f)
+	}
+	slices.SortFunc(used, func(a, b *logFile) int { return cmp.Compare(a.generation, b.generation) })
+	return used, nil
+}
+
+func readHeader(f *logFile) (fileHeader, error) {
+	buf := make([]byte, headerUsed)
+	if _, err := f.f.ReadAt(buf, 0); err != nil && !errors.Is(err, io.EOF) {
+		return fileHeader{}, err
+	}
+	return parseFileHeader(buf)
+}
+
+// replay rebuilds the store's state from its files.
+type replay struct {
+	s            *Store
+	byGeneration map[uint32]*logFile
+	expect       uint64 // sequence of the next frame
+	torn         *logFile
+	tornAt       int64
+	stale        []int64 // places of frames behind the torn end
+	lost         []lost
+	witnesses    []witnessRange
+	problems     []string
+	counts       [frameTypeEnd]int
+}
+
+// lost is a range of sequences whose frames were synced and cannot be read.
+type lost struct {
+	from, to uint64
+	parts    []ident.Partition // as far as a head says whose they were
+	headed   uint64            // how many of the frames had a valid head
+}
+
+type witnessRange struct {
+	from, to uint64
+	parts    []ident.Partition
+}
+
+// run finds the newest checkpoint that is whole and replays what follows it.
+func (rp *replay) run(files []*logFile) error {
+	start := -1
+	for i := len(files) - 1; i >= 0 && start < 0; i-- {
+		body, next, first, err := rp.checkpointOf(files[i])
+		if err != nil {
+			return err
+		}
+		if body == nil {
+			rp.problem("%s does not begin with a whole checkpoint", files[i].name)
+			continue
+		}
+		if err := rp.s.restoreCheckpoint(body, rp.byGeneration); err != nil {
+			rp.problem("checkpoint of %s: %v", files[i].name, err)
+			continue
+		}
+		start = i
+		rp.expect = first
+		if err := rp.file(files[i], next, i == len(files)-1); err != nil {
+			return err
+		}
+	}
+	if start < 0 {
+		return rp.without(files)
+	}
+	for i := range files[:start] {
+		files[i].footed = true
+	}
+	for i := start + 1; i < len(files); i++ {
+		if err := rp.follow(files[i-1], files[i], i == len(files)-1); err != nil {
+			return err
+		}
+	}
+	rp.s.files = files
+	return rp.judge()
+}
+
+// follow replays a file whose checkpoint was not whole, behind the one before it.
+func (rp *replay) follow(before, f *logFile, last bool) error {
+	if rp.torn == before && f.generation == before.generation+1 {
+		// The file before ends torn and yet a later one was begun, which is only done after a sync of everything before.
+		rp.gap(rp.expect, rp.firstOf(f))
+	}
+	rp.torn, rp.stale = nil, nil
+	return rp.file(f, headerSize, last)
+}
+
+func (rp *replay) firstOf(f *logFile) uint64 {
+	h, err := readHeader(f)
+	if err != nil {
+		return rp.expect
+	}
+	return h.first
+}
+
+// without handles files none of which begins with a whole checkpoint: either the first start never finished, or everything is lost.
+func (rp *replay) without(files []*logFile) error {
+	rp.s.copies, rp.s.meta = map[ident.Partition]*Copy{}, metaLog{}
+	synced := false
+	for _, f := range files {
+		rp.expect = rp.firstOf(f)
+		if err := rp.file(f, headerSize, true); err != nil {
+			return err
+		}
+		synced = synced || rp.expect > rp.firstOf(f) && f.generation > 1 || len(rp.lost) > 0
+	}
+	if synced {
+		rp.s.meta.bad = "no checkpoint of the journal can be read"
+		for _, c := range rp.s.copies {
+			c.damaged = "no checkpoint of the journal can be read"
+		}
+		rp.s.files = files
+		return nil
+	}
+	rp.s.spares = append(rp.s.spares, files...)
+	rp.torn = nil
+	return nil
+}
+
+func (rp *replay) problem(format string, a ...any) {
+	rp.problems = append(rp.problems, fmt.Sprintf(format, a...))
+}
+
+// gap notes that the frames [from, to) were synced and are gone.
+func (rp *replay) gap(from, to uint64) {
+	if from < to {
+		rp.lost = append(rp.lost, lost{from: from, to: to})
+		rp.problem("frames %d to %d were synced and cannot be read", from, to-1)
+	}
+}
+
+// judge marks the copies damaged that lost synced frames.
+func (rp *replay) judge() error {
+	for _, l := range rp.lost {
+		parts, all := rp.hurt(l)
+		if all {
+			rp.s.meta.bad = fmt.Sprintf("frames %d to %d of the journal were synced and cannot be read", l.from, l.to-1)
+		}
+		for p, c := range rp.s.copies {
+			if (all || slices.Contains(parts, p)) && c.damaged == "" {
+				c.damaged = fmt.Sprintf("frames %d to %d of the journal were synced and cannot be read", l.from, l.to-1)
+			}
+		}
+	}
+	for _, c := range rp.s.copies {
+		for g, what := range c.missing {
+			if c.damaged == "" {
+				c.damaged = fmt.Sprintf("%s lay in a file that is missing (generation %d)", what, g)
+			}
+		}
+		c.missing, c.pending = nil, nil
+	}
+	for _, p := range rp.problems {
+		trace.Warn(rp.s.env.Trace, "storage.problem", slog.String("what", p))
+	}
+	return nil
+}
+
+// hurt says whose frames a lost range held, as heads and witnesses have it; all is true where they do not cover it.
+func (rp *replay) hurt(l lost) (parts []ident.Partition, all bool) {
+	if l.headed == l.to-l.from {
+		return l.parts, slices.Contains(l.parts, ident.Partition{})
+	}
+	parts = l.parts
+	covered := l.from
+	for _, w := range rp.witnesses {
+		if w.to <= l.from || w.from >= l.to {
+			continue
+		}
+		if w.from > covered {
+			return nil, true
+		}
+		covered = max(covered, w.to)
+		parts = append(parts, w.parts...)
+	}
+	return parts, covered < l.to || slices.Contains(parts, ident.Partition{})
+}
+
+// ready makes the store writable: a torn end is dropped and synced, or rewritten elsewhere where an error of the run before makes
+// what the kernel says doubtful.
+func (s *Store) ready(rp *replay, doubtful bool) error {
+	s.w.sequence, s.w.synced = rp.expect, rp.expect
+	s.fillReserve()
+	if len(s.files) == 0 {
+		f, err := s.allocate()
+		if err != nil {
+			return err
+		}
+		s.w.sequence, s.w.synced = 1, 1
+		return s.w.enter(f)
+	}
+	last := s.newest()
+	if doubtful {
+		if err := s.rewrite(last); err != nil {
+			return err
+		}
+		s.identity.boot++ // a flag is only cleared by a later boot
+		s.identity.flags = 0
+		if err := writeIdentity(s.env.FS, s.dir, s.identity, false); err != nil {
+			return err
+		}
+	}
+	for _, at := range rp.stale {
+		if _, err := last.f.WriteAt(make([]byte, frameHead), at); err != nil {
+			return fmt.Errorf("journal %s: %w", last.name, err)
+		}
+	}
+	if err := last.f.Sync(); err != nil {
+		return fmt.Errorf("journal %s: %w", last.name, err)
+	}
+	s.w.cur = last
+	for _, c := range s.copies {
+		c.tail = c.logged
+		for i := range c.spans {
+			if c.spans[i].file == last {
+				s.w.footer += footerEntryMax * int64(len(c.spans[i].entries))
+			}
+		}
+	}
+	return nil
+}
+
+// rewrite puts a file's bytes into a new one under the same name: after an error of a sync its clean pages may never have been written.
+func (s *Store) rewrite(last *logFile) error {
+	name := last.name + ".new"
+	if err := ignoreMissing(s.env.FS.Remove(name)); err != nil {
+		return err
+	}
+	f, err := s.env.FS.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := f.Preallocate(s.opt.FileSize); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := copyBytes(f, last.f, last.size); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = errors.Join(f.Sync(), s.env.FS.Rename(name, last.name), s.env.FS.SyncDir(s.dir), last.f.Close())
+	last.f = f
+	trace.Warn(s.env.Trace, "storage.rewritten", slog.String("file", last.name))
+	return err
+}
+
+func copyBytes(to io.WriterAt, from io.ReaderAt, n int64) error {
+	buf := make([]byte, 1<<20)
+	for at := int64(0); at < n; {
+		p := buf[:min(int64(len(buf)), n-at)]
+		if _, err := from.ReadAt(p, at); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if _, err := to.WriteAt(p, at); err != nil {
+			return err
+		}
+		at += int64(len(p))
+	}
+	return nil
+}

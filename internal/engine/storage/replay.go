@@ -1,0 +1,285 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// window reads a file front to back with bounded memory.
+type window struct {
+	f    io.ReaderAt
+	buf  []byte
+	at   int64 // of buf in the file
+	size int64
+}
+
+const windowSize = 4 << 20
+
+// bytes gives n bytes at a place, or what there is up to the end of the file.
+func (w *window) bytes(at int64, n int) ([]byte, error) {
+	n = int(min(int64(n), max(0, w.size-at)))
+	if at < w.at || at+int64(n) > w.at+int64(len(w.buf)) {
+		want := int(min(int64(max(n, windowSize)), max(0, w.size-at)))
+		if cap(w.buf) < want {
+			w.buf = make([]byte, want)
+		}
+		w.buf = w.buf[:want]
+		got, err := w.f.ReadAt(w.buf, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		w.buf, w.at = w.buf[:got], at
+		n = min(n, got)
+	}
+	return w.buf[at-w.at : at-w.at+int64(n)], nil
+}
+
+// frameAt parses the frame at a place. The body is valid until the next call.
+func (w *window) frameAt(at int64) (frame, error) {
+	p, err := w.bytes(at, frameHead)
+	if err != nil {
+		return frame{}, err
+	}
+	f, err := parseHead(p)
+	if err != nil {
+		return f, err
+	}
+	if p, err = w.bytes(at, f.size); err != nil {
+		return f, err
+	}
+	return parseFrame(p)
+}
+
+func (f *logFile) window() (*window, error) {
+	size, err := f.f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return &window{f: f.f, size: size}, nil
+}
+
+func notAFrame(err error) bool {
+	return errors.Is(err, errFrameShort) || errors.Is(err, errFrameHead) || errors.Is(err, errFrameBody)
+}
+
+// checkpointOf reads the checkpoint that a file begins with; body is nil where there is no whole one. first is the sequence of the
+// frame after it, and next its place.
+func (rp *replay) checkpointOf(f *logFile) (body []byte, next int64, first uint64, err error) {
+	w, err := f.window()
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	at := int64(headerSize)
+	for {
+		fr, err := w.frameAt(at)
+		if err != nil {
+			if notAFrame(err) {
+				return nil, 0, 0, nil
+			}
+			return nil, 0, 0, err
+		}
+		if fr.generation != f.generation || (fr.typ != frameCheckpoint && fr.typ != frameCheckEnd) {
+			return nil, 0, 0, nil
+		}
+		body = append(body, fr.body...)
+		at += int64(fr.size)
+		if fr.typ == frameCheckEnd {
+			return body, at, fr.sequence + 1, nil
+		}
+	}
+}
+
+// file replays the frames of a file from a place on. last says that no file follows, so that its end may be torn.
+func (rp *replay) file(f *logFile, at int64, last bool) error {
+	w, err := f.window()
+	if err != nil {
+		return err
+	}
+	for {
+		fr, err := w.frameAt(at)
+		switch {
+		case err == nil && fr.generation == f.generation && fr.sequence == rp.expect:
+			rp.frame(f, at, fr)
+			rp.expect++
+			at += int64(fr.size)
+			f.size = at
+			if fr.typ == frameFooterEnd {
+				f.footed = true
+				return nil
+			}
+			continue
+		case err != nil && !notAFrame(err):
+			return fmt.Errorf("read %s: %w", f.name, err)
+		}
+		f.size = at
+		next, found, err := rp.resume(f, w, at)
+		if err != nil {
+			return err
+		}
+		if !found {
+			rp.torn, rp.tornAt = f, at
+			return nil
+		}
+		at = next
+	}
+}
+
+// resume looks behind a place where no frame can be read. Where a later frame says that the missing ones had been synced, they are
+// lost, and the replay goes on behind them. Otherwise the end is torn, and what lies behind it must not be taken for ours later.
+func (rp *replay) resume(f *logFile, w *window, broken int64) (next int64, found bool, err error) {
+	l := lost{from: rp.expect}
+	for at := broken; at+frameHead <= w.size; {
+		p, err := w.bytes(at, frameHead)
+		if err != nil {
+			return 0, false, fmt.Errorf("read %s: %w", f.name, err)
+		}
+		if len(p) < frameHead {
+			break
+		}
+		h, err := parseHead(p)
+		if err != nil || h.generation != f.generation || h.sequence < rp.expect {
+			at += frameAlign
+			continue
+		}
+		if h.syncedBelow > rp.expect {
+			if _, err := w.frameAt(at); err == nil {
+				l.to = h.sequence
+				rp.lost = append(rp.lost, l)
+				rp.problem("%s at %d: frames %d to %d were synced and cannot be read", f.name, broken, l.from, l.to-1)
+				rp.expect, rp.stale = h.sequence, nil
+				return at, true, nil
+			}
+		}
+		if _, err := w.frameAt(at); errors.Is(err, errFrameBody) {
+			l.parts = append(l.parts, h.part)
+			l.headed++
+		} else if err == nil {
+			l.headed = 0 // whole, and yet not to be reached: only a witness can say what lies around it
+		}
+		rp.stale = append(rp.stale, at)
+		at += int64(h.size)
+	}
+	return 0, false, nil
+}
+
+// frame takes one frame into the state.
+func (rp *replay) frame(f *logFile, at int64, fr frame) {
+	rp.counts[fr.typ]++
+	var err error
+	switch fr.typ {
+	case frameBatch:
+		err = rp.batch(f, at, fr)
+	case frameWitness:
+		rp.witness(fr.body)
+	case frameEntries:
+		fr.body = slices.Clone(fr.body)
+		err = rp.s.apply(f, at, fr, nil)
+	case frameScrub:
+		d := decoder{p: fr.body}
+		rp.s.r.scrub = place{d.u32(), int64(d.u64())}
+	default:
+		err = rp.s.apply(f, at, fr, nil)
+	}
+	if err != nil {
+		rp.problem("%s at %d, frame %d (%s): %v", f.name, at, fr.sequence, fr.typ, err)
+		if c := rp.s.copies[fr.part]; c != nil && c.damaged == "" {
+			c.damaged = err.Error()
+		}
+	}
+}
+
+func (rp *replay) batch(f *logFile, at int64, fr frame) error {
+	c := rp.s.copies[fr.part]
+	if c == nil {
+		return fmt.Errorf("%w: a batch of a copy that is not there", errBody)
+	}
+	if c.damaged != "" {
+		return nil
+	}
+	b, err := batch.Parse(fr.body)
+	if err != nil {
+		return err
+	}
+	if b.Partition != c.part || !b.Follows(c.logged) {
+		return fmt.Errorf("%w: the batch at %d does not continue the log, which ends at %d", errBody, b.Position, c.logged.Position)
+	}
+	c.applyBatch(f, at, b, b.Link())
+	return nil
+}
+
+func (rp *replay) witness(body []byte) {
+	d := decoder{p: body}
+	w := witnessRange{from: d.u64(), to: d.u64()}
+	for range d.u32() {
+		p := ident.Partition{Incarnation: d.u64(), Index: d.u32()}
+		d.u32()
+		if d.bad {
+			return
+		}
+		w.parts = append(w.parts, p)
+	}
+	rp.witnesses = append(rp.witnesses, w)
+}
+
+// readFooter reads the index at the end of a full file; where it is broken the index is rebuilt from the batches themselves.
+func (f *logFile) readFooter() (*footer, error) {
+	w, err := f.window()
+	if err != nil {
+		return nil, err
+	}
+	var body []byte
+	for at := f.footerAt; f.footerAt > 0; {
+		fr, err := w.frameAt(at)
+		if err != nil || fr.generation != f.generation || (fr.typ != frameFooter && fr.typ != frameFooterEnd) {
+			break
+		}
+		body = append(body, fr.body...)
+		at += int64(fr.size)
+		if fr.typ == frameFooterEnd {
+			return parseFooter(body)
+		}
+	}
+	return f.scan(w)
+}
+
+// scan makes an index of a file by reading all of it. Broken frames are stepped over: whoever needs them will find them broken.
+func (f *logFile) scan(w *window) (*footer, error) {
+	ft := &footer{sections: map[ident.Partition][]entry{}}
+	for at := int64(headerSize); at+frameHead <= w.size; {
+		fr, err := w.frameAt(at)
+		switch {
+		case err != nil && !notAFrame(err):
+			return nil, err
+		case errors.Is(err, errFrameHead), errors.Is(err, errFrameShort), fr.generation != f.generation:
+			at += frameAlign
+			continue
+		case err == nil && (fr.typ == frameBatch || fr.typ == frameMoved || fr.typ == frameImport):
+			if b, err := batch.Parse(fr.body); err == nil {
+				ft.put(entryOf(b, b.Link(), at), fr)
+			}
+		case fr.typ == frameFooter || fr.typ == frameFooterEnd:
+			return ft, nil
+		}
+		at += int64(fr.size)
+	}
+	return ft, nil
+}
+
+// put takes a batch as it was found: a later one at the same position came after a cut, a moved one finds its place.
+func (ft *footer) put(e entry, fr frame) {
+	es := ft.sections[fr.part]
+	i := sort.Search(len(es), func(i int) bool { return es[i].position >= e.position })
+	if fr.typ == frameBatch {
+		es = append(es[:i], e)
+	} else if i == len(es) || es[i].position != e.position {
+		es = slices.Insert(es, i, e)
+	}
+	ft.sections[fr.part] = es
+	ft.bytes += 96
+}

@@ -1,0 +1,177 @@
+package storage
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// snapshot is where the pages of a state machine's snapshot lie.
+type snapshot struct {
+	at      batch.Tail
+	version uint32
+	pages   []page // ascending numbers
+}
+
+type page struct {
+	number uint32
+	file   *logFile
+	at     int64 // of its frame
+	size   uint32
+}
+
+func (sn *snapshot) put(p page) {
+	i, found := slices.BinarySearchFunc(sn.pages, p.number, func(x page, n uint32) int { return cmp.Compare(x.number, n) })
+	if found {
+		sn.pages[i] = p
+		return
+	}
+	sn.pages = slices.Insert(sn.pages, i, p)
+}
+
+func (sn *snapshot) drop(number uint32) {
+	i, found := slices.BinarySearchFunc(sn.pages, number, func(x page, n uint32) int { return cmp.Compare(x.number, n) })
+	if found {
+		sn.pages = slices.Delete(sn.pages, i, i+1)
+	}
+}
+
+// WriteSnapshot writes the pages that changed; with those that did not, and without those that went, they count once done. Pages of
+// a snapshot that is never finished are forgotten. It is done with the error of the write or sync where that failed.
+func (c *Copy) WriteSnapshot(sn partition.Snapshot, done func(error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deleted {
+		c.s.fail(done, ErrGone)
+		return
+	}
+	for _, p := range sn.Pages {
+		body := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(p.Data)), p.Number)
+		c.s.w.enqueue(op{typ: framePage, c: c, body: append(body, p.Data...)}, false)
+	}
+	body := appendTail(nil, sn.At)
+	body = binary.LittleEndian.AppendUint32(body, sn.Version)
+	for _, g := range sn.Gone {
+		body = binary.LittleEndian.AppendUint32(body, g)
+	}
+	c.s.w.enqueue(op{typ: frameSnapshot, c: c, body: body, done: done}, false)
+}
+
+func (c *Copy) applyPage(f *logFile, at int64, body []byte) error {
+	d := decoder{p: body}
+	p := page{number: d.u32(), file: f, at: at, size: uint32(len(body))}
+	if d.bad {
+		return errBody
+	}
+	if c.pending == nil {
+		c.pending = &snapshot{}
+	}
+	c.pending.put(p)
+	return nil
+}
+
+func (c *Copy) applySnapshot(body []byte) error {
+	d := decoder{p: body}
+	next := &snapshot{at: d.tail(), version: d.u32()}
+	if c.snap != nil {
+		next.pages = slices.Clone(c.snap.pages)
+	}
+	if c.pending != nil {
+		for _, p := range c.pending.pages {
+			next.put(p)
+		}
+	}
+	for len(d.p) > 0 && !d.bad {
+		next.drop(d.u32())
+	}
+	if d.bad {
+		return errBody
+	}
+	c.snap, c.pending = next, nil
+	return nil
+}
+
+// applyPageMoved points to a page's new place, wherever it is part of.
+func (c *Copy) applyPageMoved(f *logFile, at int64, body []byte) error {
+	d := decoder{p: body}
+	oldGeneration, oldAt := d.u32(), int64(d.u64())
+	if d.bad {
+		return errBody
+	}
+	for _, sn := range []*snapshot{c.snap, c.pending} {
+		if sn == nil {
+			continue
+		}
+		for i := range sn.pages {
+			if p := &sn.pages[i]; p.file != nil && p.file.generation == oldGeneration && p.at == oldAt {
+				p.file, p.at, p.size = f, at, uint32(len(body))
+			}
+		}
+	}
+	return nil
+}
+
+// ReadSnapshot gives the newest snapshot with all its pages; ok is false where there is none. It fails with ErrDamaged where a page
+// cannot be read as it was written: the copy is out of service then.
+func (c *Copy) ReadSnapshot(done func(partition.Snapshot, bool, error)) {
+	c.s.r.mb.Post(msgCall{func() {
+		sn, ok, err := c.readSnapshot()
+		if err != nil && errors.Is(err, ErrDamaged) {
+			c.s.corrupt(c, err)
+		}
+		done(sn, ok, err)
+	}})
+}
+
+func (c *Copy) readSnapshot() (partition.Snapshot, bool, error) {
+	for {
+		c.mu.Lock()
+		sn := c.snap
+		if sn == nil || c.deleted {
+			c.mu.Unlock()
+			return partition.Snapshot{}, false, nil
+		}
+		out := partition.Snapshot{At: sn.at, Version: sn.version}
+		places := slices.Clone(sn.pages)
+		c.mu.Unlock()
+		moved := false
+		for _, p := range places {
+			data, err := c.s.readPage(c, p)
+			if errors.Is(err, errMoved) {
+				moved = true
+				break
+			}
+			if err != nil {
+				return partition.Snapshot{}, false, err
+			}
+			out.Pages = append(out.Pages, partition.Page{Number: p.number, Data: data})
+		}
+		if !moved {
+			return out, true, nil
+		}
+	}
+}
+
+func (s *Store) readPage(c *Copy, p page) ([]byte, error) {
+	fr, err := s.readFrame(p.file, p.at, int(p.size))
+	if err != nil {
+		return nil, fmt.Errorf("page %d of the snapshot of %s: %w", p.number, c.part, err)
+	}
+	body := fr.body
+	if fr.typ == framePageMoved && len(body) >= movedHead {
+		body = body[movedHead:]
+	}
+	if fr.part != c.part || (fr.typ != framePage && fr.typ != framePageMoved) || len(body) < 4 ||
+		binary.LittleEndian.Uint32(body) != p.number {
+		return nil, fmt.Errorf("%w: %s holds another frame where page %d of %s should be", ErrDamaged, p.file.name, p.number, c.part)
+	}
+	return body[4:], nil
+}
+
+// movedHead is what a moved page begins with: the generation and the place that it had.
+const movedHead = 12

@@ -1,0 +1,482 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/exec"
+)
+
+// op is one frame that waits for a group, or a request that goes with it.
+type op struct {
+	typ    frameType
+	c      *Copy // nil: of no partition
+	b      batch.Batch
+	link   batch.Link
+	tail   batch.Tail
+	body   []byte
+	from   *logFile                   // of what is moved: where it was read
+	old    entry                      // of what is moved
+	before func() bool                // called before the frame is placed; false drops the frame, and done hears nil
+	placed func(f *logFile, at int64) // called when the frame has been placed
+	done   func(error)
+}
+
+func (o *op) size() int {
+	if o.typ == frameBatch || o.typ == frameMoved || o.typ == frameImport {
+		return framed(o.b.Size())
+	}
+	return framed(len(o.body))
+}
+
+// opQueue is first in, first out. It keeps its space.
+type opQueue struct {
+	ops  []op
+	next int
+}
+
+func (q *opQueue) len() int   { return len(q.ops) - q.next }
+func (q *opQueue) push(o op)  { q.ops = append(q.ops, o) }
+func (q *opQueue) front() *op { return &q.ops[q.next] }
+func (q *opQueue) pop() {
+	q.ops[q.next] = op{}
+	q.next++
+	if q.next == len(q.ops) {
+		q.ops, q.next = q.ops[:0], 0
+		if cap(q.ops) > 1<<16 {
+			q.ops = nil // a burst must not hold its memory for ever
+		}
+	}
+}
+
+// writer is the journal's one writer: an actor on a loop of its own.
+type writer struct {
+	s  *Store
+	mb exec.Mailbox
+
+	mu     sync.Mutex // the queue's; the innermost lock
+	urgent opQueue
+	normal opQueue
+	awake  bool
+	closed error // not nil: nothing is taken any more
+
+	// The rest is the writer's own.
+	cur             *logFile
+	sequence        uint64 // of the next frame
+	synced          uint64 // all frames below are synced
+	buf             []byte
+	dones           []placedOp
+	witness         []witnessed // of the group before
+	group           []*Copy     // with frames in this group
+	groupFrom       uint64
+	footer          int64 // estimated bytes of the current file's footer
+	sinceCheckpoint int64
+	checkpointSize  int64
+	sinceSpace      int64
+	parked          bool // no space: the queue waits
+	retry           func() bool
+	closing         func(error)
+}
+
+type placedOp struct {
+	c    *Copy
+	size int // of a batch in memory; 0 for others
+	end  uint64
+	done func(error)
+}
+
+type witnessed struct {
+	part   ident.Partition
+	frames uint32
+}
+
+type (
+	msgWake struct{}
+	msgDone struct {
+		done func(error)
+		err  error
+	}
+	msgRetry struct{}
+	msgSpace struct{}
+	msgClose struct{ done func(error) }
+	msgCall  struct{ f func() }
+)
+
+// enqueue takes an operation for the next group. What the copy has waiting goes to the head with an urgent one, so that the
+// frames of one copy keep their order.
+func (w *writer) enqueue(o op, urgent bool) {
+	w.mu.Lock()
+	if w.closed != nil {
+		err := w.closed
+		w.mu.Unlock()
+		w.mb.Post(msgDone{o.done, err})
+		return
+	}
+	if urgent && o.c != nil && o.c.queued > 0 {
+		w.hasten(o.c)
+	}
+	if urgent {
+		w.urgent.push(o)
+	} else {
+		w.normal.push(o)
+		if o.c != nil {
+			o.c.queued++
+		}
+	}
+	post := !w.awake
+	w.awake = true
+	w.mu.Unlock()
+	if post {
+		w.mb.Post(msgWake{})
+	}
+}
+
+// hasten moves a copy's waiting operations to the head, in order.
+func (w *writer) hasten(c *Copy) {
+	q := &w.normal
+	kept := q.ops[:q.next]
+	for _, o := range q.ops[q.next:] {
+		if o.c == c {
+			w.urgent.push(o)
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	clear(q.ops[len(kept):])
+	q.ops = kept
+	if q.next == len(q.ops) {
+		q.ops, q.next = q.ops[:0], 0
+	}
+	c.queued = 0
+}
+
+// Receive takes what is not part of a group.
+func (w *writer) Receive(msg any) {
+	switch m := msg.(type) {
+	case msgDone:
+		if m.done != nil {
+			m.done(m.err)
+		}
+	case msgCall:
+		m.f()
+	case msgRetry:
+		w.parked, w.retry = false, nil
+		w.wake()
+	case msgSpace:
+		w.s.checkSpace()
+		if w.closing == nil && w.cur.f != nil {
+			w.mb.After(time.Second, msgSpace{})
+		}
+	case msgClose:
+		w.closing = m.done
+		w.wake()
+	}
+}
+
+func (w *writer) wake() {
+	w.mu.Lock()
+	w.awake = true
+	w.mu.Unlock()
+}
+
+// Flush writes one group of what has gathered. More goes into the next round, so that other messages get their turn.
+func (w *writer) Flush() {
+	if w.parked || w.cur == nil {
+		return
+	}
+	w.mu.Lock()
+	waiting := w.urgent.len() + w.normal.len()
+	w.awake = waiting > 0
+	w.mu.Unlock()
+	if w.closed != nil {
+		w.failAll(w.closed)
+	} else if waiting > 0 {
+		if err := w.writeGroup(); err != nil {
+			w.fault(err)
+		}
+	}
+	w.mu.Lock()
+	waiting = w.urgent.len() + w.normal.len()
+	w.awake = waiting > 0
+	w.mu.Unlock()
+	switch {
+	case waiting > 0 && !w.parked:
+		w.mb.Post(msgWake{})
+	case waiting == 0 && w.closing != nil:
+		w.finish()
+	}
+}
+
+// take removes the next operation, urgent ones first. It is nil where there is none, or where it would make the group larger
+// than it may be.
+func (w *writer) take(o *op) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := &w.urgent
+	if q.len() == 0 {
+		q = &w.normal
+	}
+	if q.len() == 0 {
+		return false
+	}
+	size := q.front().size()
+	if len(w.buf) > 0 && len(w.buf)+size > w.s.opt.GroupBytes {
+		return false
+	}
+	if !w.fits(size) && len(w.buf) > 0 {
+		return false // the group ends here; the next one begins a file
+	}
+	*o = *q.front()
+	if q == &w.normal && o.c != nil {
+		o.c.queued--
+	}
+	q.pop()
+	return true
+}
+
+// fits reports whether size more bytes, and the footer, have their place in the current file. Anything fits an empty one.
+func (w *writer) fits(size int) bool {
+	if w.cur.footed {
+		return false
+	}
+	if w.cur.size == headerSize && len(w.buf) == 0 {
+		return true
+	}
+	return w.cur.size+int64(len(w.buf)+size)+w.footer+w.footerShare() <= w.s.opt.FileSize
+}
+
+// footerShare is room for the footer's head and for what the frame in hand adds to it.
+func (w *writer) footerShare() int64 { return 4*frameHead + 2*footerEntryMax }
+
+// writeGroup builds a group, writes it, syncs it, and tells whoever waited. A returned error closes the store.
+func (w *writer) writeGroup() error {
+	if err := w.makeRoom(); err != nil || w.parked {
+		return err
+	}
+	w.buf, w.dones, w.group = w.buf[:0], w.dones[:0], w.group[:0]
+	w.groupFrom = w.sequence
+	w.placeWitness()
+	head := len(w.buf)
+	var o op
+	for w.takeInto(&o, head) {
+		w.place(&o)
+	}
+	if len(w.buf) == head {
+		w.sequence, w.buf = w.groupFrom, w.buf[:0] // a witness alone says nothing new
+	} else if err := w.commit(); err != nil {
+		for _, d := range w.dones {
+			call(d.done, err)
+		}
+		w.dones = w.dones[:0]
+		return err
+	}
+	w.settle()
+	return nil
+}
+
+func (w *writer) takeInto(o *op, head int) bool {
+	if len(w.buf) == head {
+		// A witness must not keep out the one large frame that a group may be.
+		return w.takeFirst(o)
+	}
+	return w.take(o)
+}
+
+func (w *writer) takeFirst(o *op) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := &w.urgent
+	if q.len() == 0 {
+		q = &w.normal
+	}
+	if q.len() == 0 {
+		return false
+	}
+	*o = *q.front()
+	if q == &w.normal && o.c != nil {
+		o.c.queued--
+	}
+	q.pop()
+	return true
+}
+
+// makeRoom rolls if the next frame does not fit.
+func (w *writer) makeRoom() error {
+	w.mu.Lock()
+	size := 0
+	if w.urgent.len() > 0 {
+		size = w.urgent.front().size()
+	} else if w.normal.len() > 0 {
+		size = w.normal.front().size()
+	}
+	w.mu.Unlock()
+	w.buf = w.buf[:0]
+	if size == 0 || w.fits(size+w.witnessSize()) {
+		return nil
+	}
+	return w.roll()
+}
+
+// commit writes and syncs the group.
+func (w *writer) commit() error {
+	start := w.s.env.Clock.Mono()
+	w.s.beginSync(start)
+	_, err := w.cur.f.WriteAt(w.buf, w.cur.size)
+	if err == nil {
+		err = w.cur.f.Sync()
+	}
+	end := w.s.env.Clock.Mono()
+	w.s.endSync(end, err)
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", w.cur.name, err)
+	}
+	m := &w.s.metrics
+	m.groups.Add(1)
+	m.syncs.Add(1)
+	m.frames.Add(w.sequence - w.groupFrom)
+	m.bytesWritten.Add(uint64(len(w.buf)))
+	m.syncNanos.Add(uint64(end - start))
+	w.cur.size += int64(len(w.buf))
+	w.sinceCheckpoint += int64(len(w.buf))
+	w.synced = w.sequence
+	w.s.lastGroupFrom = w.groupFrom
+	w.witness = w.witness[:0]
+	for _, c := range w.group {
+		w.witness = append(w.witness, witnessed{c.part, c.inGroup})
+	}
+	if cap(w.buf) > 4*w.s.opt.GroupBytes {
+		w.buf = nil
+	}
+	return nil
+}
+
+// settle ends a group: what is on disk may leave memory, and callers hear of it.
+func (w *writer) settle() {
+	for _, c := range w.group {
+		c.inGroup = 0
+	}
+	for i := range w.dones {
+		d := w.dones[i]
+		if d.size > 0 {
+			w.s.cache.add(d.c, d.end, d.size)
+		}
+		call(d.done, nil)
+		w.dones[i] = placedOp{}
+	}
+	w.dones = w.dones[:0]
+	w.s.spaceAfterGroup()
+}
+
+func call(done func(error), err error) {
+	if done != nil {
+		done(err)
+	}
+}
+
+// place puts one frame into the group and into the index.
+func (w *writer) place(o *op) {
+	if o.before != nil && !o.before() {
+		w.dones = append(w.dones, placedOp{done: o.done})
+		return
+	}
+	at := w.cur.size + int64(len(w.buf))
+	f := frame{typ: o.typ, generation: w.cur.generation, sequence: w.sequence, syncedBelow: w.synced}
+	if o.c != nil {
+		f.part = o.c.part
+		if o.c.inGroup == 0 {
+			w.group = append(w.group, o.c)
+		}
+		o.c.inGroup++
+	}
+	p := placedOp{c: o.c, done: o.done}
+	switch o.typ {
+	case frameBatch, frameMoved, frameImport:
+		w.buf = appendFrame(w.buf, f, o.b.Bytes())
+		w.footer += footerEntryMax
+	default:
+		w.buf = appendFrame(w.buf, f, o.body)
+		w.footer += footerOtherMax
+	}
+	w.sequence++
+	if o.typ == frameBatch {
+		o.c.mu.Lock()
+		o.c.applyBatch(w.cur, at, o.b, o.link)
+		o.c.mu.Unlock()
+		p.size, p.end = o.b.Size(), o.b.End()
+		w.s.metrics.batches.Add(1)
+		w.s.metrics.batchBytes.Add(uint64(o.b.Size()))
+	} else {
+		f.body = o.body
+		if err := w.s.apply(w.cur, at, f, o); err != nil {
+			w.s.corrupt(o.c, err)
+		}
+	}
+	if o.placed != nil {
+		o.placed(w.cur, at)
+	}
+	w.dones = append(w.dones, p)
+}
+
+// placeWitness says whose frames the group before held, so that if they are found broken it is known whom that hurts.
+func (w *writer) placeWitness() {
+	if len(w.witness) == 0 {
+		return
+	}
+	body := make([]byte, 0, w.witnessSize())
+	body = appendU64(body, w.witnessFrom())
+	body = appendU64(body, w.synced)
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(w.witness)))
+	for _, x := range w.witness {
+		body = appendU64(body, x.part.Incarnation)
+		body = binary.LittleEndian.AppendUint32(body, x.part.Index)
+		body = binary.LittleEndian.AppendUint32(body, x.frames)
+	}
+	w.buf = appendFrame(w.buf, frame{typ: frameWitness, generation: w.cur.generation, sequence: w.sequence, syncedBelow: w.synced}, body)
+	w.sequence++
+}
+
+func (w *writer) witnessSize() int    { return framed(20 + 16*len(w.witness)) }
+func (w *writer) witnessFrom() uint64 { return w.s.lastGroupFrom }
+
+// fault closes the store to writes: the state of the file is unknown, and nothing is retried (design 2 §10).
+func (w *writer) fault(err error) {
+	w.s.markFault()
+	w.mu.Lock()
+	w.closed = fmt.Errorf("%w after: %w", ErrClosed, err)
+	w.mu.Unlock()
+	w.s.setHealth(func(h *Health) {
+		h.Class, h.Reason, h.Closed = Classify(err), err.Error(), true
+		h.Failures++
+	})
+	w.failAll(w.closed)
+}
+
+func (w *writer) failAll(err error) {
+	for {
+		w.mu.Lock()
+		q := &w.urgent
+		if q.len() == 0 {
+			q = &w.normal
+		}
+		if q.len() == 0 {
+			w.mu.Unlock()
+			return
+		}
+		done := q.front().done
+		q.pop()
+		w.mu.Unlock()
+		call(done, err)
+	}
+}
+
+// park leaves the queue as it is until there is space again.
+func (w *writer) park() {
+	w.parked = true
+	if w.retry == nil {
+		w.retry = w.mb.After(time.Second, msgRetry{})
+	}
+}
