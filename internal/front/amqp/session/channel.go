@@ -196,8 +196,8 @@ func (ch *channel) end() {
 	if ch.gone {
 		return
 	}
-	ch.gone, ch.busy = true, false
 	c.settleNow()
+	ch.gone, ch.busy = true, false
 	for _, k := range ch.consumers {
 		delete(c.consumers, k.num)
 		if !k.cancelled {

@@ -21,10 +21,10 @@ import (
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
 
-// TestScripts runs testdata: what a client sends, and what comes back. A line is a frame: the channel, the method, its arguments. Fields
+// TestScripts runs testdata/scripts: what a client sends, and what comes back. A line is a frame: the channel, the method, its arguments. Fields
 // that are zero are left out. "message" stands for a content header and a body.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		w := &world{t: t, b: amqptest.New()}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t

@@ -126,8 +126,12 @@ func (c *Conn) settleNow() {
 	if len(c.settles) == 0 {
 		return
 	}
+	refs := c.settles
+	c.settles = nil // the broker may hand over more at once, which may be settled at once
 	if c.b != nil {
-		c.b.Settle(c.settles, c.settlement)
+		c.b.Settle(refs, c.settlement)
 	}
-	c.settles = c.settles[:0]
+	if c.settles == nil {
+		c.settles = refs[:0]
+	}
 }
