@@ -91,6 +91,7 @@ func (a *attachment) flush() {
 	if a.state == open {
 		a.sendPublishes()
 		a.sendSettles()
+		a.askReady()
 	}
 }
 
@@ -173,7 +174,7 @@ func (a *attachment) attached(m protocol.Attached) {
 	a.resubscribe()
 	a.resendSettles()
 	for _, r := range a.requests {
-		a.ask(r)
+		r.asked = false
 	}
 	a.touch()
 }

@@ -190,6 +190,33 @@ func TestGet(t *testing.T) {
 	}
 }
 
+func TestAQuestionWaitsForWhatWasPublishedBefore(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.quiet = true
+	c.publishAll("q", 1, "a")
+	h.do(func() {
+		c.s.Get("q", true, func(d broker.Delivery, ok bool, err *broker.Error) { c.say("got %v %v", ok, err) })
+		c.publish(2, "", "q", "b")
+	})
+	if n := len(all[protocol.Get](o)); n != 0 {
+		t.Fatal("the owner was asked before it had confirmed what was published")
+	}
+	o.quiet = false
+	o.ready = []protocol.Item{item(1, "a")}
+	o.say(protocol.Published{Partition: o.p, Stream: o.stream, UpTo: 2})
+	h.settle()
+	c.expect("confirmed 1; got true <nil>")
+	// What is held on purpose is not waited for.
+	h.sh.SetBlocked("disk low")
+	c.publishAll("q", 3, "c")
+	h.do(func() {
+		c.s.Get("q", true, func(d broker.Delivery, ok bool, err *broker.Error) { c.say("got %v %v", ok, err) })
+	})
+	c.expect(`blocked "disk low"; got false <nil>`)
+}
+
 func streamSpec(name string) broker.QueueSpec {
 	return broker.QueueSpec{Name: name, Durable: true, Kind: catalog.Stream}
 }

@@ -235,6 +235,9 @@ func (a *attachment) stop(x *session) {
 // relieve lets sessions go on once enough was resolved. The mark is half of the limit, so that they do not stop and go all the time.
 func (a *attachment) relieve() {
 	s := a.sh
+	if len(a.requests) > 0 {
+		a.touch() // one may have waited for this
+	}
 	if len(a.stopped) > 0 && a.out.bytes <= s.limits.PartitionBytes/2 {
 		for _, x := range a.stopped {
 			x.goOn()

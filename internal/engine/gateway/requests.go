@@ -12,7 +12,11 @@ type request struct {
 	id   uint64
 	born time.Duration
 	late bool // answered by a time-out
-	what any  // protocol.Get, Purge, Stats or Close, without its address
+	// after is the index of the first record published later. A question waits until what was published before it has its outcome,
+	// so that who publishes and then asks finds what was published.
+	after uint64
+	asked bool // on the present stream
+	what  any  // protocol.Get, Purge, Stats or Close, without its address
 	// done is called once with the answer, or with an error once there cannot be one.
 	done func(c protocol.Counted, g protocol.GetDone, err *broker.Error)
 }
@@ -21,11 +25,25 @@ type request struct {
 func (a *attachment) request(what any, done func(protocol.Counted, protocol.GetDone, *broker.Error)) {
 	a.sh.requests++
 	a.sh.now = a.sh.env.Clock.Mono() // clients call between messages
-	r := &request{id: a.sh.requests, born: a.sh.now, what: what, done: done}
+	r := &request{id: a.sh.requests, born: a.sh.now, after: a.out.tail, what: what, done: done}
 	a.requests = append(a.requests, r)
 	a.touch()
-	a.sh.watch()
-	if a.state == open {
+	a.askReady()
+}
+
+// askReady asks, in order, what need not wait any more.
+func (a *attachment) askReady() {
+	if a.state != open {
+		return
+	}
+	for _, r := range a.requests {
+		if r.asked {
+			continue
+		}
+		if a.out.head < min(r.after, a.out.tail) && a.sh.blocked == "" {
+			return
+		}
+		r.asked = true
 		a.ask(r)
 	}
 }
