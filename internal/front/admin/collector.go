@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector turns a snapshot of the node's counters into Prometheus' metrics. Names carry the unit; counters end in _total.
+type collector struct{ backend Backend }
+
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	get  func(*Metrics) float64
+}
+
+func counter(name, help string, get func(*Metrics) uint64) metric {
+	return metric{
+		prometheus.NewDesc("tanist_"+name, help, nil, nil), prometheus.CounterValue, func(m *Metrics) float64 { return float64(get(m)) },
+	}
+}
+
+func gauge(name, help string, get func(*Metrics) float64) metric {
+	return metric{prometheus.NewDesc("tanist_"+name, help, nil, nil), prometheus.GaugeValue, get}
+}
+
+func number(v uint64) float64 { return float64(v) }
+
+func flag(v bool) float64 {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+var metrics = []metric{
+	counter("storage_syncs_total", "Times the journal was synced to disk.", func(m *Metrics) uint64 { return m.Storage.Syncs }),
+	counter("storage_groups_total", "Groups written to the journal; one write and one sync each.", func(m *Metrics) uint64 { return m.Storage.Groups }),
+	counter("storage_written_bytes_total", "Bytes written to log files, everything counted.", func(m *Metrics) uint64 { return m.Storage.BytesWritten }),
+	counter("storage_payload_bytes_total", "Of the bytes written, those of batches of records and events.", func(m *Metrics) uint64 { return m.Storage.PayloadBytes }),
+	counter("storage_failures_total", "Writes and syncs that failed.", func(m *Metrics) uint64 { return m.Storage.Failures }),
+	counter("storage_reclaimed_files_total", "Log files that were reused.", func(m *Metrics) uint64 { return m.Storage.Reclaimed }),
+	gauge("storage_files", "Log files.", func(m *Metrics) float64 { return number(m.Storage.Files) }),
+	gauge("storage_live_bytes", "Bytes in log files that are still needed.", func(m *Metrics) float64 { return number(m.Storage.LiveBytes) }),
+	gauge("storage_free_bytes", "Bytes that can still be written.", func(m *Metrics) float64 { return number(m.Storage.FreeBytes) }),
+	gauge("storage_damaged_copies", "Copies that are quarantined because they failed a check.", func(m *Metrics) float64 { return number(m.Storage.Damaged) }),
+	gauge("storage_healthy", "1 while the journal takes writes.", func(m *Metrics) float64 { return flag(m.Storage.Health == "ok") }),
+
+	gauge("connections", "Clients connected.", func(m *Metrics) float64 { return number(m.Gateway.Connections) }),
+	gauge("channels", "Channels open.", func(m *Metrics) float64 { return number(m.Gateway.Channels) }),
+	gauge("consumers", "Consumers attached through this node.", func(m *Metrics) float64 { return number(m.Gateway.Consumers) }),
+	gauge("publishers_blocked", "1 while publishers are blocked.", func(m *Metrics) float64 { return flag(m.Gateway.Blocked) }),
+	gauge("publish_buffered_bytes", "Bytes of published messages without an outcome yet.", func(m *Metrics) float64 { return number(m.Gateway.BufferedBytes) }),
+	counter("connections_opened_total", "Connections that clients opened.", func(m *Metrics) uint64 { return m.Gateway.ConnectionsOpened }),
+	counter("logins_refused_total", "Logins with a wrong user, password or virtual host.", func(m *Metrics) uint64 { return m.Gateway.LoginsRefused }),
+	counter("messages_published_total", "Messages taken from clients.", func(m *Metrics) uint64 { return m.Gateway.Published }),
+	counter("messages_confirmed_total", "Published messages whose every target confirmed.", func(m *Metrics) uint64 { return m.Gateway.Confirmed }),
+	counter("messages_refused_total", "Published messages that are definitely not stored.", func(m *Metrics) uint64 { return m.Gateway.Refused }),
+	counter("messages_unknown_total", "Published messages that may or may not be stored.", func(m *Metrics) uint64 { return m.Gateway.Unknown }),
+	counter("messages_deduplicated_total", "Published messages that were already stored under their number.", func(m *Metrics) uint64 { return m.Gateway.Deduplicated }),
+	counter("messages_returned_total", "Mandatory messages without a target.", func(m *Metrics) uint64 { return m.Gateway.Returned }),
+	counter("messages_delivered_total", "Messages handed to consumers.", func(m *Metrics) uint64 { return m.Gateway.Delivered }),
+	counter("messages_redelivered_total", "Of those, messages delivered before.", func(m *Metrics) uint64 { return m.Gateway.Redelivered }),
+	counter("messages_accepted_total", "Deliveries that consumers acknowledged.", func(m *Metrics) uint64 { return m.Gateway.Accepted }),
+	counter("messages_rejected_total", "Deliveries that consumers rejected.", func(m *Metrics) uint64 { return m.Gateway.Rejected }),
+	counter("messages_requeued_total", "Deliveries that came back to their place.", func(m *Metrics) uint64 { return m.Gateway.Requeued }),
+	counter("client_received_bytes_total", "Bytes read from clients.", func(m *Metrics) uint64 { return m.Gateway.BytesIn }),
+	counter("client_sent_bytes_total", "Bytes written to clients.", func(m *Metrics) uint64 { return m.Gateway.BytesOut }),
+
+	counter("catalog_applied_total", "Index of the last catalog command applied.", func(m *Metrics) uint64 { return m.Catalog.Applied }),
+	gauge("catalog_term", "Term of the catalog's consensus.", func(m *Metrics) float64 { return number(m.Catalog.Term) }),
+	gauge("catalog_leader", "1 if this node decides.", func(m *Metrics) float64 { return flag(m.Catalog.Leader) }),
+
+	gauge("messages_ready", "Messages ready in the queues that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Ready) }),
+	gauge("messages_unsettled", "Messages delivered and not settled in the queues that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Unsettled) }),
+	gauge("stream_records", "Records kept in the streams that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Records) }),
+	gauge("oldest_unconfirmed_seconds", "Age of the oldest publish without an outcome.", func(m *Metrics) float64 { return m.Replicas.OldestUnconfirmed }),
+	counter("transitions_total", "Changes of owner on this node, restarts included.", func(m *Metrics) uint64 { return m.Replicas.Transitions }),
+	counter("cut_entries_total", "Log entries that were cut.", func(m *Metrics) uint64 { return m.Replicas.CutEntries }),
+	counter("messages_dead_lettered_total", "Messages that were dead-lettered.", func(m *Metrics) uint64 { return m.Replicas.DeadLettered }),
+	counter("messages_expired_total", "Messages whose time to live ran out.", func(m *Metrics) uint64 { return m.Replicas.Expired }),
+	counter("messages_dropped_total", "Messages dropped over a length limit.", func(m *Metrics) uint64 { return m.Replicas.Dropped }),
+}
+
+var (
+	statesDesc = prometheus.NewDesc("tanist_partitions", "Partitions that this node owns, by state.", []string{"state"}, nil)
+	syncDesc   = prometheus.NewDesc("tanist_storage_sync_seconds", "How long a sync took.", nil, nil)
+	readyDesc  = prometheus.NewDesc("tanist_ready", "1 when this node serves every partition it owns.", nil, nil)
+)
+
+// Describe describes every metric.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, m := range metrics {
+		out <- m.desc
+	}
+	out <- statesDesc
+	out <- syncDesc
+	out <- readyDesc
+}
+
+// Collect takes one snapshot, so that the metrics of one scrape belong together.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	snap := c.backend.Metrics()
+	for _, m := range metrics {
+		out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.get(&snap))
+	}
+	for _, s := range States {
+		out <- prometheus.MustNewConstMetric(statesDesc, prometheus.GaugeValue, float64(snap.Replicas.States[s]), string(s))
+	}
+	h := snap.Storage.SyncSeconds
+	buckets := map[float64]uint64{}
+	for i, bound := range h.Bounds {
+		if i < len(h.Counts) {
+			buckets[bound] = h.Counts[i]
+		}
+	}
+	out <- prometheus.MustNewConstHistogram(syncDesc, h.Count, h.Sum, buckets)
+	out <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, flag(c.backend.Ready() == nil))
+}
