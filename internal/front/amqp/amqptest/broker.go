@@ -5,6 +5,7 @@ package amqptest
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -26,7 +27,8 @@ type Broker struct {
 	Published    []broker.Message
 	Specs        []broker.QueueSpec
 	Consumes     []broker.ConsumeSpec
-	Drained      map[uint64]int
+	mu           sync.Mutex
+	drained      map[uint64]int
 }
 
 type queue struct {
@@ -47,7 +49,7 @@ type reader struct {
 
 // New makes a broker with the exchanges that are always there.
 func New() *Broker {
-	return &Broker{queues: map[string]*queue{}, Drained: map[uint64]int{}, types: map[string]string{
+	return &Broker{queues: map[string]*queue{}, drained: map[uint64]int{}, types: map[string]string{
 		"": "direct", "amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers",
 	}}
 }
@@ -390,7 +392,18 @@ func (s *Session) Settle(refs []broker.Ref, o broker.Settlement) {
 func (s *Session) Held() int { return len(s.held) }
 
 // Drained implements broker.Session.
-func (s *Session) Drained(consumer uint64, bytes int) { s.b.Drained[consumer] += bytes }
+func (s *Session) Drained(consumer uint64, bytes int) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.b.drained[consumer] += bytes
+}
+
+// PaidBack is how many bytes a consumer's deliveries have paid back. It may be called from any goroutine.
+func (b *Broker) PaidBack(consumer uint64) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.drained[consumer]
+}
 
 // Close implements broker.Session.
 func (s *Session) Close() {
