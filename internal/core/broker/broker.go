@@ -148,7 +148,11 @@ const (
 
 // Session is one client's work.
 type Session interface {
-	// Login authenticates and opens the virtual host. Nothing else may be called before it succeeded.
+	// Authenticate checks a user's password, and whether that user may connect from where the peer is. It opens nothing: some
+	// protocols name the virtual host only later, and clients tell a wrong password from a wrong virtual host by when they
+	// are told.
+	Authenticate(user, password string, done func(*Error))
+	// Login authenticates and opens the virtual host. Nothing but Authenticate may be called before it succeeded.
 	Login(user, password, vhost string, done func(*Error))
 	// SetSecret replaces the password that was given at Login.
 	SetSecret(password string, done func(*Error))
@@ -171,7 +175,8 @@ type Session interface {
 	Cancel(consumer uint64, done func())
 	// Settle settles deliveries. Refs that are not held by this session are ignored.
 	Settle(refs []Ref, s Settlement)
-	// Drained says that bytes of a consumer's deliveries have left for the client, which pays its byte credit back.
+	// Drained says that bytes of a consumer's deliveries have left for the client, which pays its byte credit back. A delivery
+	// counts with the length of its Payload.
 	Drained(consumer uint64, bytes int)
 	// Close ends the session: what it holds unsettled is released, its exclusive resources go.
 	Close()

@@ -34,7 +34,23 @@ func AppendEnvelopeHead(dst []byte, exchange, key string, properties []byte) []b
 
 // DecodeEnvelope reads an envelope.
 func DecodeEnvelope(p []byte) (Envelope, error) {
-	var e Envelope
+	v, err := ViewEnvelope(p)
+	return Envelope{
+		Exchange: string(v.Exchange), RoutingKey: string(v.RoutingKey), Properties: v.Properties, Body: v.Body,
+	}, err
+}
+
+// EnvelopeView is a decoded envelope whose every part refers to the record.
+type EnvelopeView struct {
+	Exchange   []byte
+	RoutingKey []byte
+	Properties []byte
+	Body       []byte
+}
+
+// ViewEnvelope reads an envelope without allocating.
+func ViewEnvelope(p []byte) (EnvelopeView, error) {
+	var e EnvelopeView
 	var ok bool
 	if e.Exchange, p, ok = short(p); !ok {
 		return e, ErrEnvelope
@@ -50,12 +66,12 @@ func DecodeEnvelope(p []byte) (Envelope, error) {
 	return e, nil
 }
 
-func short(p []byte) (string, []byte, bool) {
+func short(p []byte) (s, rest []byte, ok bool) {
 	if len(p) == 0 || len(p) < 1+int(p[0]) {
-		return "", nil, false
+		return nil, nil, false
 	}
 	n := 1 + int(p[0])
-	return string(p[1:n]), p[n:], true
+	return p[1:n:n], p[n:], true
 }
 
 // Death is why a message is dead-lettered.
