@@ -65,7 +65,7 @@ func forbids(dir, to string) string {
 		if !within(to, "internal/core") {
 			return "core imports lower core only"
 		}
-	case within(dir, "internal/port"):
+	case within(dir, "internal/port") && !within(to, "internal/port"):
 		return "a port imports the standard library only"
 	case pure(dir):
 		if !within(to, "internal/core") && !within(to, "internal/front/amqp/wire") {

@@ -1,0 +1,215 @@
+// Package client speaks to the admin API of a running node, for the command line. It knows HTTP and the API's values, nothing of nodes.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+// Client asks one node. Its methods are safe to repeat: every change says what shall be, not what to add.
+type Client struct {
+	base, user, password string
+	http                 http.Client
+}
+
+// maxAnswer bounds what is read of one answer.
+const maxAnswer = 1 << 30
+
+// New makes a client for an address such as http://127.0.0.1:15672. ca is a PEM file with the authorities of an https address; empty
+// stands for the system's.
+func New(base, user, password, ca string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("admin address %q: want http://HOST:PORT or https://HOST:PORT", base)
+	}
+	c := &Client{base: strings.TrimSuffix(base, "/"), user: user, password: password, http: http.Client{Timeout: 30 * time.Second}}
+	if ca != "" {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s: no certificate in PEM form", ca)
+		}
+		c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	}
+	return c, nil
+}
+
+// Error is a refusal by the node.
+type Error struct {
+	Status int
+	admin.FailureText
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Unreachable is returned when no node answered at the address.
+type Unreachable struct {
+	Base  string
+	Cause error
+}
+
+func (e *Unreachable) Error() string {
+	return fmt.Sprintf("no node answers at %s (%v); is `tanist serve` running, and is this its admin address (--url)?", e.Base, e.Cause)
+}
+
+// Unwrap gives what the network said.
+func (e *Unreachable) Unwrap() error { return e.Cause }
+
+func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
+	var send io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		send = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, send)
+	if err != nil {
+		return err
+	}
+	req.SetBasicAuth(c.user, c.password)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return &Unreachable{Base: c.base, Cause: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return &Unreachable{Base: c.base, Cause: err}
+	}
+	if resp.StatusCode >= 300 {
+		return refusal(resp, text)
+	}
+	if into == nil {
+		return nil
+	}
+	if raw, ok := into.(*string); ok {
+		*raw = string(text)
+		return nil
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("%s%s answered what is not Tanist's: %w", c.base, path, err)
+	}
+	return nil
+}
+
+func refusal(resp *http.Response, text []byte) error {
+	var f admin.Failure
+	if err := json.Unmarshal(text, &f); err != nil || f.Error.Message == "" {
+		return fmt.Errorf("%s: %s: is this a Tanist node's admin address?", resp.Request.URL, resp.Status)
+	}
+	return &Error{Status: resp.StatusCode, FailureText: f.Error}
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	var out T
+	err := c.do(ctx, http.MethodGet, path, nil, &out)
+	return out, err
+}
+
+// Overview is one screen about the cluster.
+func (c *Client) Overview(ctx context.Context) (admin.Overview, error) {
+	return get[admin.Overview](ctx, c, "/api/v1/overview")
+}
+
+// Nodes are the members of the cluster.
+func (c *Client) Nodes(ctx context.Context) ([]admin.Node, error) {
+	return get[[]admin.Node](ctx, c, "/api/v1/nodes")
+}
+
+// Resources are queues and streams; name and vhost choose some, empty chooses all.
+func (c *Client) Resources(ctx context.Context, vhost, name string) ([]admin.Resource, error) {
+	return get[[]admin.Resource](ctx, c, "/api/v1/resources?"+choose(vhost, name))
+}
+
+// Partitions are partitions with their copies; name and vhost choose some, empty chooses all.
+func (c *Client) Partitions(ctx context.Context, vhost, name string) ([]admin.Partition, error) {
+	return get[[]admin.Partition](ctx, c, "/api/v1/partitions?"+choose(vhost, name))
+}
+
+func choose(vhost, name string) string {
+	q := url.Values{}
+	if vhost != "" {
+		q.Set("vhost", vhost)
+	}
+	if name != "" {
+		q.Set("resource", name)
+	}
+	return q.Encode()
+}
+
+// Metrics is the text of /metrics.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	return get[string](ctx, c, "/metrics")
+}
+
+// Users are the users.
+func (c *Client) Users(ctx context.Context) ([]admin.UserAnswer, error) {
+	return get[[]admin.UserAnswer](ctx, c, "/api/v1/users")
+}
+
+// PutUser creates or changes a user.
+func (c *Client) PutUser(ctx context.Context, u admin.UserUpdate) error {
+	return c.do(ctx, http.MethodPut, "/api/v1/users/"+url.PathEscape(u.Name), u, nil)
+}
+
+// DeleteUser deletes a user.
+func (c *Client) DeleteUser(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/api/v1/users/"+url.PathEscape(name), nil, nil)
+}
+
+// VHosts are the virtual hosts.
+func (c *Client) VHosts(ctx context.Context) ([]catalog.VHost, error) {
+	return get[[]catalog.VHost](ctx, c, "/api/v1/vhosts")
+}
+
+// PutVHost creates a virtual host.
+func (c *Client) PutVHost(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPut, "/api/v1/vhosts/"+url.PathEscape(name), nil, nil)
+}
+
+// DeleteVHost deletes a virtual host.
+func (c *Client) DeleteVHost(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/api/v1/vhosts/"+url.PathEscape(name), nil, nil)
+}
+
+// Permissions are the permissions of all users.
+func (c *Client) Permissions(ctx context.Context) ([]catalog.Permission, error) {
+	return get[[]catalog.Permission](ctx, c, "/api/v1/permissions")
+}
+
+// PutPermission sets what a user may do.
+func (c *Client) PutPermission(ctx context.Context, p catalog.Permission) error {
+	return c.do(ctx, http.MethodPut, permissionPath(p.User, p.VHost), admin.Pattern{Configure: p.Configure, Write: p.Write, Read: p.Read}, nil)
+}
+
+// DeletePermission takes away what a user may do.
+func (c *Client) DeletePermission(ctx context.Context, user, vhost string) error {
+	return c.do(ctx, http.MethodDelete, permissionPath(user, vhost), nil, nil)
+}
+
+func permissionPath(user, vhost string) string {
+	return "/api/v1/permissions/" + url.PathEscape(user) + "/" + url.PathEscape(vhost)
+}

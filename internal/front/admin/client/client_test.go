@@ -1,0 +1,75 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+)
+
+func TestRequests(t *testing.T) {
+	var seen []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		user, password, _ := r.BasicAuth()
+		seen = append(seen, strings.TrimSpace(strings.Join([]string{user + ":" + password, r.Method, r.RequestURI, string(body)}, " ")))
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"error":{"code":"not_found","message":"no user \"x\"","retry":false}}`))
+			return
+		}
+		if r.Method == http.MethodGet {
+			_, _ = w.Write([]byte(`[{"name":"q"}]`))
+		}
+	}))
+	defer srv.Close()
+	c, err := New(srv.URL+"/", "u", "p", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if err := c.PutPermission(ctx, catalog.Permission{User: "a b", VHost: "/", Read: ".*"}); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Resources(ctx, "/", "q"); err != nil || len(got) != 1 || got[0].Name != "q" {
+		t.Errorf("resources: %v, %v", got, err)
+	}
+	var refused *Error
+	if err := c.DeleteUser(ctx, "x"); !errors.As(err, &refused) || refused.Status != 404 || refused.Code != "not_found" || refused.Error() != `no user "x"` {
+		t.Errorf("delete: %v", err)
+	}
+	want := []string{
+		`u:p PUT /api/v1/permissions/a%20b/%2F {"configure":"","write":"","read":".*"}`,
+		`u:p GET /api/v1/resources?resource=q&vhost=%2F`, `u:p DELETE /api/v1/users/x`,
+	}
+	if got := strings.Join(seen, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("requests:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	base := srv.URL
+	c, err := New(base, "u", "p", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "Tanist node") {
+		t.Errorf("another server: %v", err)
+	}
+	srv.Close()
+	var gone *Unreachable
+	if _, err := c.Nodes(t.Context()); !errors.As(err, &gone) || !strings.Contains(err.Error(), "tanist serve") {
+		t.Errorf("nobody: %v", err)
+	}
+	if _, err := New("127.0.0.1:1", "u", "p", ""); err == nil {
+		t.Error("an address without a scheme was taken")
+	}
+}
