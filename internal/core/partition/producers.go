@@ -144,25 +144,44 @@ func (t *Producers) stage(r batch.Run, end uint64) *producer {
 		p.leaveOut(Gap{p.last + 1, r.First - 1})
 	}
 	if last := r.First + uint64(r.Count) - 1; last > p.last {
-		for n := len(p.gaps); n > 0 && p.gaps[n-1].Last >= r.First; n-- {
-			p.gaps = p.gaps[:n-1] // refused once, stored now
+		if n := len(p.gaps); n > 0 && p.gaps[n-1].Last >= r.First {
+			p.fill(r.First, last)
 		}
 		p.last, p.at = last, end
 	}
 	return p
 }
 
-// leaveOut notes a gap above all others.
+// leaveOut notes a gap that touches no other, or extends one.
 func (p *producer) leaveOut(g Gap) {
-	if n := len(p.gaps); n > 0 && p.gaps[n-1].Last+1 >= g.First {
-		p.gaps[n-1].Last = max(p.gaps[n-1].Last, g.Last)
+	i, _ := slices.BinarySearchFunc(p.gaps, g.First, func(o Gap, first uint64) int { return cmp.Compare(o.Last+1, first) })
+	if i < len(p.gaps) && p.gaps[i].First <= g.Last+1 {
+		p.gaps[i] = Gap{min(p.gaps[i].First, g.First), max(p.gaps[i].Last, g.Last)}
+		if i+1 < len(p.gaps) && p.gaps[i].Last+1 >= p.gaps[i+1].First {
+			p.gaps[i].Last = p.gaps[i+1].Last
+			p.gaps = slices.Delete(p.gaps, i+1, i+2)
+		}
 		return
 	}
-	if len(p.gaps) == MaxGaps {
+	p.gaps = slices.Insert(p.gaps, i, g)
+	if len(p.gaps) > MaxGaps {
 		p.vague = p.gaps[0].Last
-		p.gaps = append(p.gaps[:0], p.gaps[1:]...)
+		p.gaps = slices.Delete(p.gaps, 0, 1)
 	}
-	p.gaps = append(p.gaps, g)
+}
+
+// fill takes numbers out of the gaps: refused once, they are stored now.
+func (p *producer) fill(first, last uint64) {
+	var kept []Gap
+	for _, g := range p.gaps {
+		if g.First < first {
+			kept = append(kept, Gap{g.First, min(g.Last, first-1)})
+		}
+		if g.Last > last {
+			kept = append(kept, Gap{max(g.First, last+1), g.Last})
+		}
+	}
+	p.gaps = kept
 }
 
 // Refuse notes that admission refused a number of a named producer, which may store later ones: without it, the refused one would
