@@ -174,6 +174,10 @@ func (w *writer) enter(next *logFile) error {
 		return err
 	}
 	s.metrics.checkpoints.Add(1)
+	s.identity.newest = next.generation
+	if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
+		return err
+	}
 	return nil
 }
 

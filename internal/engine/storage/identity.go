@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
-// The file STORE holds the store's identity in two slots of 4096 bytes, written in turn (a flag goes beside the boot that it is of), so that a torn write leaves the other:
+// The file STORE holds the store's identity in two slots of 4096 bytes, written in turn, so that a torn write leaves the other:
 //
 //	0   8 B  "TANISTID"
 //	8   u32  format version
@@ -21,7 +22,8 @@ import (
 //	16  16 B store id
 //	32  u64  boot counter
 //	40  u64  flags: 1 = a write or sync failed in this run
-//	48  16 B reserved, 0
+//	48  u64  generation of the newest log file whose checkpoint has been synced
+//	56  8 B reserved, 0
 //
 // It is overwritten in place, so that a full disk cannot keep a node from starting. Lost, it is rebuilt from the log
 // files, each of which names its store and the boot in which it was begun.
@@ -38,6 +40,8 @@ type identity struct {
 	store  ident.StoreID
 	boot   uint64
 	flags  uint64
+	newest uint32
+	slot   int // to be written next
 }
 
 func (i identity) encode() []byte {
@@ -48,6 +52,7 @@ func (i identity) encode() []byte {
 	copy(p[16:], i.store[:])
 	put.PutUint64(p[32:], i.boot)
 	put.PutUint64(p[40:], i.flags)
+	put.PutUint64(p[48:], uint64(i.newest))
 	put.PutUint32(p[12:], identitySum(p))
 	return p
 }
@@ -64,7 +69,15 @@ func parseIdentity(p []byte) (identity, bool) {
 	if get.Uint32(p[12:]) != identitySum(p) {
 		return identity{}, false
 	}
-	return identity{format: get.Uint32(p[8:]), store: ident.StoreID(p[16:32]), boot: get.Uint64(p[32:]), flags: get.Uint64(p[40:])}, true
+	return identity{
+		format: get.Uint32(p[8:]), store: ident.StoreID(p[16:32]), boot: get.Uint64(p[32:]), flags: get.Uint64(p[40:]),
+		newest: uint32(get.Uint64(p[48:])),
+	}, true
+}
+
+// newer reports whether a slot was written after another. Within a boot, flags are only set and files only added.
+func (i identity) newer(o identity) bool {
+	return cmp.Or(cmp.Compare(i.boot, o.boot), cmp.Compare(i.flags, o.flags), cmp.Compare(i.newest, o.newest)) > 0
 }
 
 // readIdentity gives the newer valid slot of STORE; ok is false where the file is missing or holds none.
@@ -84,9 +97,9 @@ func readIdentity(fsys vfs.FS, dir string) (id identity, ok bool, err error) {
 	}
 	buf = buf[:n]
 	for at := 0; at < len(buf); at += identitySlot {
-		if i, valid := parseIdentity(buf[at:min(at+identitySlot, len(buf))]); valid && (!ok || i.boot > id.boot ||
-			(i.boot == id.boot && i.flags > id.flags)) {
+		if i, valid := parseIdentity(buf[at:min(at+identitySlot, len(buf))]); valid && (!ok || i.newer(id)) {
 			id, ok = i, true
+			id.slot = 1 - at/identitySlot // the other one
 		}
 	}
 	if ok && id.format > Format {
@@ -96,20 +109,24 @@ func readIdentity(fsys vfs.FS, dir string) (id identity, ok bool, err error) {
 }
 
 // writeIdentity records a boot durably. Where there is no whole file yet it is made aside and renamed.
-func writeIdentity(fsys vfs.FS, dir string, id identity, fresh bool) (err error) {
+func writeIdentity(fsys vfs.FS, dir string, id *identity, fresh bool) (err error) {
 	name := path.Join(dir, identityName)
 	if fresh {
-		return makeIdentity(fsys, dir, id)
+		return makeIdentity(fsys, dir, *id)
 	}
 	f, err := fsys.Open(name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.WriteAt(id.encode(), int64((id.boot+id.flags)%2)*identitySlot); err != nil {
+	if _, err := f.WriteAt(id.encode(), int64(id.slot)*identitySlot); err != nil {
 		return fmt.Errorf("write %s: %w", identityName, err)
 	}
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", identityName, err)
+	}
+	id.slot = 1 - id.slot
+	return nil
 }
 
 func makeIdentity(fsys vfs.FS, dir string, id identity) error {

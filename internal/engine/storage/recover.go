@@ -45,8 +45,8 @@ func (s *Store) begun(id identity, known bool) error {
 			return fmt.Errorf("make a store id: %w", err)
 		}
 	}
-	s.identity = identity{format: Format, store: id.store, boot: id.boot + 1, flags: id.flags}
-	if err := writeIdentity(s.env.FS, s.dir, s.identity, !s.hasIdentity()); err != nil {
+	s.identity = identity{format: Format, store: id.store, boot: id.boot + 1, flags: id.flags, newest: id.newest, slot: id.slot}
+	if err := writeIdentity(s.env.FS, s.dir, &s.identity, !s.hasIdentity()); err != nil {
 		return fmt.Errorf("write the store's identity: %w", err)
 	}
 	return nil
@@ -114,6 +114,7 @@ type replay struct {
 	tornAt       int64
 	stale        []int64 // places of frames behind the torn end
 	lost         []lost
+	lostFile     string // not empty: a file is gone whose frames cannot be known
 	witnesses    []witnessRange
 	problems     []string
 	counts       [frameTypeEnd]int
@@ -133,6 +134,20 @@ type witnessRange struct {
 
 // run finds the newest checkpoint that is whole and replays what follows it.
 func (rp *replay) run(files []*logFile) error {
+	if err := rp.replayAll(files); err != nil {
+		return err
+	}
+	var newest uint32
+	if len(files) > 0 {
+		newest = files[len(files)-1].generation
+	}
+	if known := rp.s.identity.newest; newest < known {
+		rp.lostFile = fmt.Sprintf("log file of generation %d is missing or has no header", known)
+	}
+	return rp.judge()
+}
+
+func (rp *replay) replayAll(files []*logFile) error {
 	start := -1
 	for i := len(files) - 1; i >= 0 && start < 0; i-- {
 		body, next, first, err := rp.checkpointOf(files[i])
@@ -165,7 +180,7 @@ func (rp *replay) run(files []*logFile) error {
 		}
 	}
 	rp.s.files = files
-	return rp.judge()
+	return nil
 }
 
 // follow replays a file whose checkpoint was not whole, behind the one before it.
@@ -175,7 +190,14 @@ func (rp *replay) follow(before, f *logFile, last bool) error {
 		rp.gap(rp.expect, rp.firstOf(f))
 	}
 	rp.torn, rp.stale = nil, nil
-	return rp.file(f, headerSize, last)
+	first := rp.expect
+	if err := rp.file(f, headerSize, last); err != nil {
+		return err
+	}
+	if rp.torn == f && rp.expect == first && f.generation <= rp.s.identity.newest {
+		rp.lostFile = fmt.Sprintf("%s was in use, and nothing in it can be read", f.name)
+	}
+	return nil
 }
 
 func (rp *replay) firstOf(f *logFile) uint64 {
@@ -224,6 +246,15 @@ func (rp *replay) gap(from, to uint64) {
 
 // judge marks the copies damaged that lost synced frames.
 func (rp *replay) judge() error {
+	if rp.lostFile != "" {
+		rp.problem("%s", rp.lostFile)
+		rp.s.meta.bad = rp.lostFile
+		for _, c := range rp.s.copies {
+			if c.damaged == "" {
+				c.damaged = rp.lostFile
+			}
+		}
+	}
 	for _, l := range rp.lost {
 		parts, all := rp.hurt(l)
 		if all {
@@ -289,7 +320,7 @@ func (s *Store) ready(rp *replay, doubtful bool) error {
 		}
 		s.identity.boot++ // a flag is only cleared by a later boot
 		s.identity.flags = 0
-		if err := writeIdentity(s.env.FS, s.dir, s.identity, false); err != nil {
+		if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
 			return err
 		}
 	}

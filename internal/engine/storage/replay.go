@@ -157,8 +157,9 @@ func (rp *replay) resume(f *logFile, w *window, broken int64) (next int64, found
 			}
 		}
 		if _, err := w.frameAt(at); errors.Is(err, errFrameBody) {
-			l.parts = append(l.parts, h.part)
-			l.headed++
+			if l.headed++; h.typ != frameCheckpoint && h.typ != frameCheckEnd && h.typ != frameWitness {
+				l.parts = append(l.parts, h.part)
+			}
 		} else if err == nil {
 			l.headed = 0 // whole, and yet not to be reached: only a witness can say what lies around it
 		}

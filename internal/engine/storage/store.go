@@ -214,7 +214,7 @@ func (s *Store) fail(done func(error), err error) {
 // markFault makes the next start rewrite what may never have reached the disk. It is best effort: the disk is failing.
 func (s *Store) markFault() {
 	s.identity.flags |= flagFault
-	if err := writeIdentity(s.env.FS, s.dir, s.identity, false); err != nil {
+	if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
 		trace.Warn(s.env.Trace, "storage.fault.unmarked")
 	}
 }

@@ -75,6 +75,7 @@ func wait(f func(func(error))) error {
 type log struct {
 	c     *Copy
 	tail  batch.Tail
+	tails []batch.Tail
 	build batch.Builder
 }
 
@@ -93,6 +94,7 @@ func (l *log) next(size int) (batch.Batch, batch.Link) {
 	b := l.build.Finish(l.c.part, 1, l.tail, int64(l.tail.Offset))
 	link := b.Link()
 	l.tail = l.tail.After(b, link)
+	l.tails = append(l.tails, l.tail)
 	return b, link
 }
 
@@ -203,7 +205,9 @@ func TestPromiseRoleCutSnapshotAndDeleteSurvive(t *testing.T) {
 		cons.Append([]byte("hard"), []catalog.LogEntry{{Index: 1, Term: 1, Data: []byte("x")}, {Index: 2, Term: 1, Data: []byte("y")}}, d)
 	})
 	r.must(func(d func(error)) { cons.Append(nil, []catalog.LogEntry{{Index: 2, Term: 2, Data: []byte("z")}}, d) })
-	r.must(func(d func(error)) { cons.SaveSnapshot(catalog.LogSnapshot{Index: 1, Term: 1, Data: make([]byte, 2<<20)}, d) })
+	r.must(func(d func(error)) {
+		cons.SaveSnapshot(catalog.LogSnapshot{Index: 1, Term: 1, Data: make([]byte, 2<<20)}, d)
+	})
 	for range 2 {
 		r.reopen()
 		c := r.find(a.c.part)
@@ -212,7 +216,9 @@ func TestPromiseRoleCutSnapshotAndDeleteSurvive(t *testing.T) {
 			t.Fatalf("image: %+v", i)
 		}
 		got := make(chan string, 1)
-		c.ReadSnapshot(func(s partition.Snapshot, ok bool, err error) { got <- fmt.Sprintf("%v %v %d %q", ok, err, s.Version, fmt.Sprint(s.Pages)) })
+		c.ReadSnapshot(func(s partition.Snapshot, ok bool, err error) {
+			got <- fmt.Sprintf("%v %v %d %q", ok, err, s.Version, fmt.Sprint(s.Pages))
+		})
 		if g := <-got; g != fmt.Sprintf("true <nil> 3 %q", fmt.Sprint([]partition.Page{{Number: 2, Data: []byte("two")}, {Number: 5, Data: []byte("five")}})) {
 			t.Fatalf("snapshot: %s", g)
 		}
