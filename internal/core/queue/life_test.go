@@ -14,10 +14,12 @@ import (
 // TestQueueAgainstModel lives through random lives of a queue and compares every answer with the model's, and the state of every
 // copy with every other's.
 func TestQueueAgainstModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(genSettings(t))
-		t.Repeat(r.actions())
-	})
+	for range 15 { // lives that go anywhere are rarer than rapid's usual hundred
+		rapid.Check(t, func(t *rapid.T) {
+			r := newRig(genSettings(t))
+			t.Repeat(r.actions())
+		})
+	}
 }
 
 func (r *rig) actions() map[string]func(*rapid.T) {
@@ -27,12 +29,26 @@ func (r *rig) actions() map[string]func(*rapid.T) {
 				r.publish(t, genHeader(t))
 			}
 		},
-		"flush":   r.flush,
+		"flush":  r.flush,
+		"cycle":  r.cycle,
+		"cycle2": r.cycle,
+		"consumers": func(t *rapid.T) {
+			o := Options{Prefetch: rapid.Uint32Range(0, 5).Draw(t, "prefetch"), Credit: 1_000_000}
+			for _, h := range holders[:3] {
+				if err, ok := r.m.Subscribe(h, o), r.q.subscribe(h, o); (err == nil) != ok {
+					t.Fatalf("subscribe: machine %v, model %v", err, ok)
+				}
+			}
+		},
 		"confirm": func(t *rapid.T) { r.flush(t); r.confirm(t) },
 		"wait":    func(t *rapid.T) { r.now += rapid.Int64Range(1, 100).Draw(t, "ms") },
 		"tick":    func(t *rapid.T) { r.m.Tick(r.now); r.q.tick(r.now) },
 		"assign":  func(t *rapid.T) { r.assign(t, rapid.IntRange(1, 10).Draw(t, "max")) },
 		"settle":  r.settle,
+		"work": func(t *rapid.T) {
+			r.settle(t)
+			r.assign(t, 100)
+		},
 		"subscribe": func(t *rapid.T) {
 			h := genHolder(t)
 			o := Options{
@@ -69,12 +85,31 @@ func (r *rig) assign(t *rapid.T, limit int) {
 	}
 }
 
+// cycle takes messages all the way to consumers.
+func (r *rig) cycle(t *rapid.T) {
+	for range rapid.IntRange(1, 6).Draw(t, "n") {
+		r.publish(t, genHeader(t))
+	}
+	r.confirmAll(t)
+	r.m.Tick(r.now)
+	r.q.tick(r.now)
+	r.assign(t, 100)
+}
+
 func (r *rig) settle(t *rapid.T) {
 	h := genHolder(t)
 	if rapid.IntRange(0, 4).Draw(t, "got") == 0 {
 		h.Consumer = 0
 	}
 	first, last := r.offset(t, "first"), r.offset(t, "last")
+	if rapid.Bool().Draw(t, "all") { // of somebody who holds something
+		first, last = 0, 1<<63
+		for _, m := range r.q.msgs {
+			if m.holder != nil {
+				h = *m.holder
+			}
+		}
+	}
 	o := rapid.SampledFrom([]Outcome{Accept, Accept, Reject, Requeue, Release}).Draw(t, "outcome")
 	if got, want := r.m.Settle(h, first, last, o), r.q.settle(h, first, last, o); got != want {
 		t.Fatalf("settle: machine %d, model %d", got, want)

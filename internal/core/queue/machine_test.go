@@ -227,23 +227,26 @@ func (r *rig) restored(t *rapid.T) *Machine {
 }
 
 // crash loses some of what was staged and makes a new owner: from the log, from the last snapshot and what follows it, or from the
-// machine as it stands.
+// machine as it stands. What the old owner had confirmed lately, the new one may know only as inherited.
 func (r *rig) crash(t *rapid.T) {
 	kept := rapid.IntRange(0, len(r.pending)).Draw(t, "kept")
 	r.pending, r.open, r.under = r.pending[:kept], nil, nil
+	how := rapid.SampledFrom([]string{"log", "snapshot", "same"}).Draw(t, "from")
+	if how != "same" {
+		r.rewind(rapid.IntRange(0, 8).Draw(t, "rewind"))
+	}
 	r.tail = batch.Tail{}
 	for _, l := range slices.Concat(r.confirmed, r.pending) {
 		r.tail = r.tail.After(l.b, batch.Link{})
 	}
 	from := 0
-	switch rapid.SampledFrom([]string{"log", "snapshot", "same"}).Draw(t, "from") {
+	switch how {
 	case "log":
 		r.m = New(r.s)
 		clear(r.disk)
 	case "snapshot":
-		r.m, from = r.restored(t), r.diskAt
-		if len(r.disk) == 0 {
-			from = 0
+		if r.m = r.restored(t); len(r.disk) > 0 {
+			from = r.diskAt
 		}
 	case "same":
 		r.m.Demote()
@@ -263,6 +266,24 @@ func (r *rig) crash(t *rapid.T) {
 	}
 	r.q.promote(r.now)
 	r.inherit(t)
+}
+
+// rewind makes the last n confirmed batches, but for those that a snapshot has, unconfirmed.
+func (r *rig) rewind(n int) {
+	if len(r.disk) == 0 {
+		r.diskAt = 0
+	}
+	at := max(len(r.confirmed)-n, r.diskAt)
+	r.pending = slices.Concat(r.confirmed[at:], r.pending)
+	confirmed := r.confirmed[:at:at]
+	r.follower, r.confirmed, r.q = New(r.s), nil, &model{s: r.s}
+	for _, l := range confirmed {
+		if err := r.follower.ApplyBatch(l.b); err != nil {
+			panic(err)
+		}
+		r.modelApply(l)
+	}
+	r.confirmed = confirmed
 }
 
 // inherit applies what was inherited; meanwhile nothing may be handed out, and the length is already what it will be.

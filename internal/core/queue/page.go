@@ -174,7 +174,7 @@ const (
 	flagGone                        // settled: the place is kept until the page is tidied
 	flagAgain                       // was handed out under this owner and came back unlogged
 	flagHeap                        // has a place in the heap of times
-	flagDueStaged                   // delayed, and the event that makes it ready is staged
+	flagDueStaged                   // delayed, and the event that makes it ready was inherited
 )
 
 const replicatedFlags = flagDelayed | flagExpires | flagDead

@@ -182,6 +182,26 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
+// TestSingleActiveConsumer: one at a time; then the highest priority, the longest subscribed of it.
+func TestSingleActiveConsumer(t *testing.T) {
+	m := New(Settings{SingleActive: true})
+	m.Promote(1)
+	priority := []int32{0, 1, 5, 5, 1}
+	for i, p := range priority {
+		if err := m.Subscribe(Holder{1, uint64(i)}, Options{Credit: 1 << 20, Prefetch: 1, Priority: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, want := range []uint64{0, 2, 3, 1, 4} {
+		m.ApplyRecord(uint64(2*n), batch.RecordHeader{Size: 1}, 1)
+		m.ApplyRecord(uint64(2*n+1), batch.RecordHeader{Size: 1}, 1)
+		if as := m.Assign(10, nil); len(as) != 1 || as[0].Holder.Consumer != want {
+			t.Fatalf("turn %d: %+v", n, as)
+		}
+		m.Unsubscribe(Holder{1, want}, 1)
+	}
+}
+
 // TestMemory holds the bounds on memory: an idle queue, and an untouched backlog.
 func TestMemory(t *testing.T) {
 	const queues = 2000

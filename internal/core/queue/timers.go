@@ -13,7 +13,7 @@ func (w wake) before(v wake) bool { return w.at < v.at || w.at == v.at && w.offs
 
 // schedule gives a message its place in the heap of times. It has one at most.
 func (o *owner) schedule(p *page, x *extra) {
-	if x.flags&(flagGone|flagDead|flagHeap|flagDueStaged) != 0 || x.flags&(flagDelayed|flagExpires) == 0 {
+	if x.flags&(flagGone|flagDead|flagHeap) != 0 || x.flags&(flagDelayed|flagExpires) == 0 {
 		return
 	}
 	x.flags |= flagHeap
@@ -95,7 +95,6 @@ func (m *Machine) tickHeap(now int64, budget *int) {
 		switch {
 		case x.flags&flagDueStaged != 0:
 		case x.flags&flagDelayed != 0:
-			x.flags |= flagDueStaged
 			s := o.stage()
 			s.due = extend(s.due, w.offset, 0)
 			if m.limited {
