@@ -66,7 +66,7 @@ type Unreachable struct {
 }
 
 func (e *Unreachable) Error() string {
-	return fmt.Sprintf("no node answers at %s (%v); is `tanist serve` running, and is this its admin address (--url)?", e.Base, e.Cause)
+	return fmt.Sprintf("no node answers at %s (%v); is `tanist serve` running, and is this its admin address (--admin-url)?", e.Base, e.Cause)
 }
 
 // Unwrap gives what the network said.

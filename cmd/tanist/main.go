@@ -1,0 +1,82 @@
+// Command tanist is the broker and everything an operator needs beside it: one file for each verb. Verbs speak to a running node over
+// AMQP or the admin API, as any other client would; only serve, inspect and sim know what is inside.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run()) }
+
+// exit is an error whose text was already printed, or needs none.
+type exit struct{ code int }
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	err := root.ExecuteContext(ctx)
+	var code exit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return code.code
+	}
+	fmt.Fprintln(os.Stderr, "tanist:", err)
+	return 1
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tanist",
+		Short: "A durable message broker for AMQP 0-9-1 clients",
+		Long: `Tanist is a durable message broker of queues and streams for the clients of RabbitMQ (AMQP 0-9-1).
+
+Start one with nothing set up:   tanist serve
+Try it from another terminal:    tanist publish --declare queue hello world
+                                 tanist consume hello --count 1`,
+		Version: version(), SilenceUsage: true, SilenceErrors: true,
+	}
+	root.SetVersionTemplate("tanist {{.Version}}\n")
+	root.AddGroup(&cobra.Group{ID: "node", Title: "Run and look after a node:"},
+		&cobra.Group{ID: "client", Title: "Use a broker:"}, &cobra.Group{ID: "access", Title: "Who may do what:"},
+		&cobra.Group{ID: "proof", Title: "Measure and prove:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("node", newStatus(), newConfig())
+	add("client", newPublish(), newConsume())
+	add("access", newUser(), newVHost(), newPermission())
+	return root
+}
+
+// version is the module's, or the commit's where it was built from a checkout.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "0-" + s.Value[:12]
+		}
+	}
+	return "0-devel"
+}

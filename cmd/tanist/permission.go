@@ -1,0 +1,91 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+)
+
+func newPermission() *cobra.Command {
+	c := &cobra.Command{
+		Use: "permission", Short: "Set, clear and list what users may do in virtual hosts",
+		Long: `A permission is three regular expressions on the names of queues, streams and exchanges: what a user may configure (declare,
+delete), write (publish to, bind) and read (consume, bind from). An empty one matches nothing; '.*' matches everything.`,
+	}
+	c.AddCommand(newPermissionSet(), newPermissionClear(), newPermissionList())
+	return c
+}
+
+func newPermissionSet() *cobra.Command {
+	var f adminFlags
+	var p catalog.Permission
+	c := &cobra.Command{
+		Use: "set USER", Short: "Set what a user may do in a virtual host", Args: cobra.ExactArgs(1),
+		Example: "  tanist permission set app --vhost / --configure '^app-' --write '^app-' --read '.*'",
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			p.User = args[0]
+			if err := api.PutPermission(c.Context(), p); err != nil {
+				return err
+			}
+			return done(c, f.json, "permissions of %s in %s are set", p.User, p.VHost)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&p.VHost, "vhost", "/", "virtual host")
+	c.Flags().StringVar(&p.Configure, "configure", "", "regular expression of names that may be declared and deleted")
+	c.Flags().StringVar(&p.Write, "write", "", "regular expression of names that may be published to")
+	c.Flags().StringVar(&p.Read, "read", "", "regular expression of names that may be consumed from")
+	return c
+}
+
+func newPermissionClear() *cobra.Command {
+	var f adminFlags
+	var vhost string
+	c := &cobra.Command{
+		Use: "clear USER", Short: "Take away a user's permissions in a virtual host", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			if err := api.DeletePermission(c.Context(), args[0], vhost); err != nil {
+				return err
+			}
+			return done(c, f.json, "%s has no permissions in %s any more", args[0], vhost)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&vhost, "vhost", "/", "virtual host")
+	return c
+}
+
+func newPermissionList() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "list", Short: "List permissions", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			all, err := api.Permissions(c.Context())
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return printJSON(c.OutOrStdout(), all)
+			}
+			var rows [][]string
+			for _, p := range all {
+				rows = append(rows, []string{p.User, p.VHost, orDash(p.Configure), orDash(p.Write), orDash(p.Read)})
+			}
+			return table(c.OutOrStdout(), "USER VHOST CONFIGURE WRITE READ", rows)
+		},
+	}
+	f.add(c)
+	return c
+}

@@ -1,0 +1,349 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tanist/tanist/internal/config"
+)
+
+type publishOptions struct {
+	amqpFlags
+	declare              declareFlags
+	exchange, key        string
+	count, inFlight      int
+	size, contentType    string
+	rate                 float64
+	headers              []string
+	priority             uint8
+	ttl, delay           time.Duration
+	transient, mandatory bool
+	producer             string
+	firstSequence        int64
+}
+
+func newPublish() *cobra.Command {
+	var o publishOptions
+	c := &cobra.Command{
+		Use: "publish QUEUE [BODY…]", Short: "Publish messages and wait for their confirms", Args: cobra.MinimumNArgs(1),
+		Long: `Publishes each BODY, or each line of standard input if there is none, or made-up bodies with --size, and waits until the broker has
+confirmed every one. The exit code is 0 only if it did.`,
+		Example: `  tanist publish --declare queue hello world
+  tanist publish --declare stream log < app.log
+  tanist publish jobs --count 100000 --size 1KiB`,
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1:]) },
+	}
+	o.amqpFlags.add(c)
+	o.declare.add(c)
+	p := c.Flags()
+	p.StringVar(&o.exchange, "exchange", "", "exchange (default: the one that routes to QUEUE by name)")
+	p.StringVar(&o.key, "key", "", "routing key (default QUEUE)")
+	p.IntVar(&o.count, "count", 1, "publish each body this often")
+	p.StringVar(&o.size, "size", "", "publish a made-up body of this size, such as 1KiB, instead of BODY or standard input")
+	p.IntVar(&o.inFlight, "in-flight", 1000, "most messages waiting for their confirm")
+	p.Float64Var(&o.rate, "rate", 0, "messages a second; 0 is as fast as possible")
+	p.StringVar(&o.contentType, "content-type", "", "content type")
+	p.StringArrayVar(&o.headers, "header", nil, "header, as NAME=VALUE; may be repeated")
+	p.Uint8Var(&o.priority, "priority", 0, "priority")
+	p.DurationVar(&o.ttl, "ttl", 0, "time to live of each message; 0 is for ever")
+	p.DurationVar(&o.delay, "delay", 0, "deliver no sooner than after this time (x-delay)")
+	p.BoolVar(&o.transient, "transient", false, "publish without delivery mode persistent")
+	p.BoolVar(&o.mandatory, "mandatory", false, "fail if no queue or stream takes a message")
+	p.StringVar(&o.producer, "producer", "", "name of the producer: with it, a message published again under the same number is stored once")
+	p.Int64Var(&o.firstSequence, "first-sequence", 1, "number of the first message of the producer")
+	return c
+}
+
+// tally counts outcomes.
+type tally struct {
+	Published int64   `json:"published"`
+	Confirmed int64   `json:"confirmed"`
+	Nacked    int64   `json:"nacked"`
+	Returned  int64   `json:"returned"`
+	Seconds   float64 `json:"seconds"`
+}
+
+func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) error {
+	if o.inFlight < 1 || o.count < 1 {
+		return errors.New("--in-flight and --count are at least 1")
+	}
+	headers, err := arguments(o.headers)
+	if err != nil {
+		return err
+	}
+	if o.delay > 0 {
+		headers["x-delay"] = o.delay.Milliseconds()
+	}
+	next, err := o.bodies(c.InOrStdin(), bodies)
+	if err != nil {
+		return err
+	}
+	conn, ch, err := o.dial("tanist publish")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := o.declare.run(ch, queue); err != nil {
+		return err
+	}
+	p := &publisher{o: o, ch: ch, key: first(o.key, queue), headers: headers, began: time.Now()}
+	err = p.run(c.Context(), next)
+	p.tally.Seconds = time.Since(p.began).Seconds()
+	if o.json {
+		if jerr := printJSON(c.OutOrStdout(), p.tally); jerr != nil {
+			return jerr
+		}
+	} else {
+		fmt.Fprintf(c.OutOrStdout(), "published %d, confirmed %d", p.tally.Published, p.tally.Confirmed)
+		if p.tally.Nacked > 0 {
+			fmt.Fprintf(c.OutOrStdout(), ", nacked %d", p.tally.Nacked)
+		}
+		if p.tally.Returned > 0 {
+			fmt.Fprintf(c.OutOrStdout(), ", returned %d", p.tally.Returned)
+		}
+		fmt.Fprintf(c.OutOrStdout(), " in %.2f s\n", p.tally.Seconds)
+	}
+	if err == nil && (p.tally.Confirmed < p.tally.Published || p.tally.Returned > 0) {
+		err = errors.New("not every message was confirmed and taken; nacked ones were refused or their outcome is not known")
+	}
+	return err
+}
+
+// bodies gives one body after another; nil ends them.
+func (o *publishOptions) bodies(in io.Reader, given []string) (func() ([]byte, error), error) {
+	if o.size != "" {
+		n, err := config.ParseSize(o.size)
+		if err != nil {
+			return nil, fmt.Errorf("--size: %w", err)
+		}
+		if len(given) > 0 {
+			return nil, errors.New("give --size or bodies, not both")
+		}
+		given = []string{string(bytes.Repeat([]byte{'x'}, int(min(n, 1<<30))))}
+	}
+	i, repeat := 0, o.count
+	if len(given) > 0 {
+		return func() ([]byte, error) {
+			if i == len(given)*repeat {
+				return nil, nil
+			}
+			i++
+			return append([]byte{}, given[(i-1)/repeat]...), nil
+		}, nil
+	}
+	r := bufio.NewReaderSize(in, 64<<10)
+	var line []byte
+	left := 0
+	return func() ([]byte, error) {
+		if left > 0 {
+			left--
+			return line, nil
+		}
+		text, err := r.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if len(text) == 0 {
+			return nil, nil
+		}
+		line, left = bytes.TrimRight(text, "\r\n"), repeat-1
+		if line == nil {
+			line = []byte{}
+		}
+		return line, nil
+	}, nil
+}
+
+type publisher struct {
+	o       *publishOptions
+	ch      *amqp.Channel
+	key     string
+	headers amqp.Table
+	tally   tally
+	began   time.Time
+
+	confirms chan amqp.Confirmation
+	returns  chan amqp.Return
+	closed   chan *amqp.Error
+}
+
+func (p *publisher) run(ctx context.Context, next func() ([]byte, error)) error {
+	if err := p.ch.Confirm(false); err != nil {
+		return refused(err)
+	}
+	p.confirms = p.ch.NotifyPublish(make(chan amqp.Confirmation, p.o.inFlight))
+	p.returns = p.ch.NotifyReturn(make(chan amqp.Return, p.o.inFlight))
+	p.closed = p.ch.NotifyClose(make(chan *amqp.Error, 1))
+	show := progress(&p.tally)
+	defer show.stop()
+	for {
+		body, err := next()
+		if err != nil {
+			return err
+		}
+		if body == nil {
+			break
+		}
+		for p.tally.Published-p.tally.Confirmed-p.tally.Nacked >= int64(p.o.inFlight) {
+			if err := p.wait(ctx); err != nil {
+				return err
+			}
+		}
+		if err := p.pace(ctx); err != nil {
+			return err
+		}
+		if err := p.send(ctx, body); err != nil {
+			return p.why(err)
+		}
+		show.tick()
+	}
+	for p.tally.Published > p.tally.Confirmed+p.tally.Nacked {
+		if err := p.wait(ctx); err != nil {
+			return err
+		}
+		show.tick()
+	}
+	p.drainReturns()
+	return nil
+}
+
+func (p *publisher) send(ctx context.Context, body []byte) error {
+	m := amqp.Publishing{
+		Headers: p.headers, ContentType: p.o.contentType, Priority: p.o.priority, Body: body, DeliveryMode: amqp.Persistent,
+	}
+	if p.o.transient {
+		m.DeliveryMode = amqp.Transient
+	}
+	if p.o.ttl > 0 {
+		m.Expiration = strconv.FormatInt(p.o.ttl.Milliseconds(), 10)
+	}
+	if p.o.producer != "" {
+		m.Headers = amqp.Table{"x-producer": p.o.producer, "x-sequence": p.o.firstSequence + p.tally.Published}
+		for k, v := range p.headers {
+			m.Headers[k] = v
+		}
+	}
+	p.tally.Published++
+	return p.ch.PublishWithContext(ctx, p.o.exchange, p.key, p.o.mandatory, false, m)
+}
+
+// wait takes one event.
+func (p *publisher) wait(ctx context.Context) error {
+	select {
+	case c, ok := <-p.confirms:
+		if !ok {
+			return p.why(errors.New("the channel was closed"))
+		}
+		if c.Ack {
+			p.tally.Confirmed++
+		} else {
+			p.tally.Nacked++
+		}
+	case r, ok := <-p.returns:
+		if ok {
+			p.returned(r)
+		}
+	case <-ctx.Done():
+		return errors.New("interrupted; what was not confirmed may or may not be stored")
+	}
+	return nil
+}
+
+func (p *publisher) returned(r amqp.Return) {
+	if p.tally.Returned == 0 {
+		fmt.Fprintf(os.Stderr, "tanist: returned: %d %s (exchange %q, key %q)\n", r.ReplyCode, r.ReplyText, r.Exchange, r.RoutingKey)
+	}
+	p.tally.Returned++
+}
+
+func (p *publisher) drainReturns() {
+	for {
+		select {
+		case r, ok := <-p.returns:
+			if !ok {
+				return
+			}
+			p.returned(r)
+		default:
+			return
+		}
+	}
+}
+
+// why prefers the broker's reason for closing.
+func (p *publisher) why(err error) error {
+	select {
+	case e, ok := <-p.closed:
+		if ok && e != nil {
+			return serverError(e)
+		}
+	default:
+	}
+	return refused(err)
+}
+
+// pace waits for the next message's time, taking confirms meanwhile.
+func (p *publisher) pace(ctx context.Context) error {
+	if p.o.rate <= 0 {
+		return nil
+	}
+	due := time.Duration(float64(p.tally.Published) / p.o.rate * float64(time.Second))
+	timer := time.NewTimer(due - time.Since(p.began))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return nil
+		case c, ok := <-p.confirms:
+			if !ok {
+				return p.why(errors.New("the channel was closed"))
+			}
+			if c.Ack {
+				p.tally.Confirmed++
+			} else {
+				p.tally.Nacked++
+			}
+		case <-ctx.Done():
+			return errors.New("interrupted; what was not confirmed may or may not be stored")
+		}
+	}
+}
+
+// meter shows rates on a terminal once a second.
+type meter struct {
+	t    *tally
+	on   bool
+	last time.Time
+	seen int64
+}
+
+func progress(t *tally) *meter {
+	return &meter{t: t, on: term.IsTerminal(int(os.Stderr.Fd())), last: time.Now()}
+}
+
+func (m *meter) tick() {
+	if !m.on || m.t.Published%64 != 0 {
+		return
+	}
+	if d := time.Since(m.last); d >= time.Second {
+		fmt.Fprintf(os.Stderr, "\rconfirmed %d, %.0f a second   ", m.t.Confirmed, float64(m.t.Confirmed-m.seen)/d.Seconds())
+		m.last, m.seen = time.Now(), m.t.Confirmed
+	}
+}
+
+func (m *meter) stop() {
+	if m.on && m.seen > 0 {
+		fmt.Fprintln(os.Stderr)
+	}
+}
