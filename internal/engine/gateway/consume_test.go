@@ -262,6 +262,12 @@ func TestStreamReader(t *testing.T) {
 	if last := ms[len(ms)-1]; last.Offset != 9 || last.Name != "c1" {
 		t.Errorf("cursor %+v; want at 9", last)
 	}
+	h.do(func() { c.s.Settle(c.refs[2:3], broker.Release) }) // given back unread: the next reader of the cursor gets it
+	for _, m := range all[protocol.Cursor](o) {
+		if m.Offset > 9 {
+			t.Errorf("cursor moved to %d past a record that was given back", m.Offset)
+		}
+	}
 	// A new stream goes on after what has come, whatever the cursor says.
 	o.say(protocol.NotServing{Partition: o.p, Stream: o.stream})
 	h.sim.RunFor(100 * time.Millisecond)

@@ -16,6 +16,16 @@ type reader struct {
 	waiting int64 // bytes of batches
 	pos     walk  // in batches[0]
 	cursor  uint64
+	// unread is the oldest record that came back unread, if pinned: the cursor stays there, so that who reads under it next gets it again.
+	unread uint64
+	pinned bool
+}
+
+// pin keeps the cursor from passing a record that was given back.
+func (r *reader) pin(off uint64) {
+	if !r.pinned || off < r.unread {
+		r.unread, r.pinned = off, true
+	}
 }
 
 // end is the offset after what has come.
@@ -136,6 +146,9 @@ func (c *consumer) read() {
 		at, ok := c.held.least()
 		if !ok {
 			at = c.reader.next
+		}
+		if c.reader.pinned {
+			at = min(at, c.reader.unread)
 		}
 		if at > c.reader.cursor {
 			c.reader.cursor = at

@@ -235,6 +235,9 @@ func (x *session) Settle(refs []broker.Ref, o broker.Settlement) {
 		}
 		x.sh.stats.Settled++
 		if c.reader != nil {
+			if o == broker.Release || o == broker.Requeue {
+				c.reader.pin(r.Offset)
+			}
 			c.read()
 		} else {
 			c.a.settles.add(c.id, r.Offset, outcomeOf(o))
