@@ -25,7 +25,9 @@ func three(epoch uint64, starts ...catalog.HistoryStart) *catalog.Assignment {
 	}
 }
 
-func answer(i ident.Instance, t batch.Tail) Answer { return Answer{Transition: "t", Instance: i, Tail: t} }
+func answer(i ident.Instance, t batch.Tail) Answer {
+	return Answer{Transition: "t", Instance: i, Tail: t}
+}
 
 func TestOwnerAloneIsEnoughAfterItsRestart(t *testing.T) {
 	a := three(3, catalog.HistoryStart{Epoch: 3, Position: 10})

@@ -40,18 +40,11 @@ type Resources interface {
 	DeleteResource(incarnation uint64, reason string, done func(error))
 }
 
-// SealRequest asks one copy to stop following and growing (design 1, "seal").
-type SealRequest struct {
-	Partition  ident.Partition
-	Epoch      uint64 // to be promised
-	Transition string
-}
+// SealRequest asks one copy to stop following and growing.
+type SealRequest = control.SealRequest
 
 // SealAnswer is a copy's answer, made after its promise is durable.
-type SealAnswer struct {
-	Partition ident.Partition
-	control.Answer
-}
+type SealAnswer = control.SealAnswer
 
 // State says what a replica is doing (design 6).
 type State string
