@@ -15,11 +15,12 @@ type owner struct {
 	groups    []group // of consumers that can take something, highest priority first
 	order     uint64  // subscriptions so far
 
-	subscribed int
+	subscribed uint32 // consumers
 	active     uint32 // slot of the single active consumer
 	exclusive  uint32 // slot of the exclusive consumer
-	held       uint64
 	abandoned  bool
+	expiring   bool // Tick has more to do: nothing may be delivered
+	held       uint64
 	unused     int64 // since when; counts while nobody is subscribed
 
 	inherit   uint64 // records and events of the inherited suffix that are not applied yet
@@ -27,7 +28,6 @@ type owner struct {
 	offered   uint64 // offsets below have had their chance of being delivered before they expire
 	hint      uint64 // nothing is ready below
 	ttlHint   uint64 // nothing that expires by the queue's time to live is ready below
-	expiring  bool   // Tick has more to do: nothing may be delivered
 
 	length      int64 // ready messages once all that is staged has come; kept if limited
 	lengthBytes int64

@@ -400,93 +400,111 @@ func TestRetainAgainstModel(t *testing.T) {
 	})
 }
 
+// readerState is a reader as the model sees it.
+type readerState struct {
+	next   uint64
+	credit int64
+	busy   bool
+	order  int
+}
+
+// readers is a machine beside the model of its readers.
+type readers struct {
+	m         *Machine
+	all       map[Holder]*readerState
+	confirmed uint64
+	order     int
+	fetches   []Fetch
+}
+
+func genReader(t *rapid.T) Holder {
+	return Holder{rapid.Uint64Range(1, 2).Draw(t, "gateway"), rapid.Uint64Range(1, 9).Draw(t, "consumer")}
+}
+
 // TestReadersAgainstModel: each reader is sent each record once, in order, within its credit, and never two reads at a time.
 func TestReadersAgainstModel(t *testing.T) {
-	type state struct {
-		next   uint64
-		credit int64
-		busy   bool
-		order  int
-	}
 	rapid.Check(t, func(t *rapid.T) {
-		m, readers, confirmed, order := New(Settings{}), map[Holder]*state{}, uint64(0), 0
-		var fetches []Fetch
-		holder := rapid.Custom(func(t *rapid.T) Holder {
-			return Holder{rapid.Uint64Range(1, 2).Draw(t, "gateway"), rapid.Uint64Range(1, 9).Draw(t, "consumer")}
-		})
+		r := &readers{m: New(Settings{}), all: map[Holder]*readerState{}}
 		t.Repeat(map[string]func(*rapid.T){
-			"subscribe": func(t *rapid.T) {
-				h, next, credit := holder.Draw(t, "h"), rapid.Uint64Range(0, confirmed+2).Draw(t, "next"), rapid.Int64Range(0, 50).Draw(t, "credit")
-				m.Subscribe(h, next, credit)
-				order++
-				readers[h] = &state{next: next, credit: credit, order: order}
-			},
+			"subscribe": r.subscribe,
 			"unsubscribe": func(t *rapid.T) {
-				h := holder.Draw(t, "h")
-				m.Unsubscribe(h)
-				delete(readers, h)
+				h := genReader(t)
+				r.m.Unsubscribe(h)
+				delete(r.all, h)
 			},
 			"release": func(t *rapid.T) {
 				g := rapid.Uint64Range(1, 2).Draw(t, "gateway")
-				m.ReleaseGateway(g)
-				for h := range readers {
+				r.m.ReleaseGateway(g)
+				for h := range r.all {
 					if h.Gateway == g {
-						delete(readers, h)
+						delete(r.all, h)
 					}
 				}
 			},
 			"credit": func(t *rapid.T) {
-				h := holder.Draw(t, "h")
-				m.Credit(h, 20)
-				if s := readers[h]; s != nil {
+				h := genReader(t)
+				r.m.Credit(h, 20)
+				if s := r.all[h]; s != nil {
 					s.credit += 20
 				}
 			},
-			"confirm": func(*rapid.T) { confirmed += 3 },
-			"due": func(t *rapid.T) {
-				var want []Fetch
-				for h, s := range readers {
-					if !s.busy && s.credit > 0 && s.next < confirmed {
-						want = append(want, Fetch{h, s.next, s.credit})
-						s.busy = true
-					}
-				}
-				slices.SortFunc(want, func(a, b Fetch) int {
-					if a.Offset != b.Offset {
-						return int(int64(a.Offset) - int64(b.Offset))
-					}
-					return readers[a.Holder].order - readers[b.Holder].order
-				})
-				got := m.Due(confirmed, nil)
-				if !slices.Equal(got, want) {
-					t.Fatalf("due: machine %v, model %v", got, want)
-				}
-				fetches = append(fetches, got...)
-			},
-			"sent": func(t *rapid.T) {
-				if len(fetches) == 0 {
-					return
-				}
-				at := rapid.IntRange(0, len(fetches)-1).Draw(t, "which")
-				f := fetches[at]
-				fetches = slices.Delete(fetches, at, at+1)
-				next, bytes := min(f.Offset+2, confirmed), rapid.Int64Range(0, 60).Draw(t, "bytes")
-				s := readers[f.Holder]
-				ok := s != nil && s.busy && s.next == f.Offset
-				if got := m.Sent(f.Holder, f.Offset, next, bytes); got != ok {
-					t.Fatalf("sent %+v: %v", f, got)
-				}
-				if ok {
-					s.busy, s.next, s.credit = false, next, s.credit-bytes
-				}
-			},
+			"confirm": func(*rapid.T) { r.confirmed += 3 },
+			"due":     r.due,
+			"sent":    r.sent,
 			"": func(t *rapid.T) {
-				if m.Readers() != len(readers) {
-					t.Fatalf("%d readers, model %d", m.Readers(), len(readers))
+				if r.m.Readers() != len(r.all) {
+					t.Fatalf("%d readers, model %d", r.m.Readers(), len(r.all))
 				}
 			},
 		})
 	})
+}
+
+func (r *readers) subscribe(t *rapid.T) {
+	h, next := genReader(t), rapid.Uint64Range(0, r.confirmed+2).Draw(t, "next")
+	credit := rapid.Int64Range(0, 50).Draw(t, "credit")
+	r.m.Subscribe(h, next, credit)
+	r.order++
+	r.all[h] = &readerState{next: next, credit: credit, order: r.order}
+}
+
+func (r *readers) due(t *rapid.T) {
+	var want []Fetch
+	for h, s := range r.all {
+		if !s.busy && s.credit > 0 && s.next < r.confirmed {
+			want = append(want, Fetch{h, s.next, s.credit})
+			s.busy = true
+		}
+	}
+	slices.SortFunc(want, func(a, b Fetch) int {
+		if a.Offset != b.Offset {
+			return int(int64(a.Offset) - int64(b.Offset))
+		}
+		return r.all[a.Holder].order - r.all[b.Holder].order
+	})
+	got := r.m.Due(r.confirmed, nil)
+	if !slices.Equal(got, want) {
+		t.Fatalf("due: machine %v, model %v", got, want)
+	}
+	r.fetches = append(r.fetches, got...)
+}
+
+func (r *readers) sent(t *rapid.T) {
+	if len(r.fetches) == 0 {
+		return
+	}
+	at := rapid.IntRange(0, len(r.fetches)-1).Draw(t, "which")
+	f := r.fetches[at]
+	r.fetches = slices.Delete(r.fetches, at, at+1)
+	next, bytes := min(f.Offset+2, r.confirmed), rapid.Int64Range(0, 60).Draw(t, "bytes")
+	s := r.all[f.Holder]
+	ok := s != nil && s.busy && s.next == f.Offset
+	if got := r.m.Sent(f.Holder, f.Offset, next, bytes); got != ok {
+		t.Fatalf("sent %+v: %v", f, got)
+	}
+	if ok {
+		s.busy, s.next, s.credit = false, next, s.credit-bytes
+	}
 }
 
 // TestReadersGone: readers that come and go leave nothing behind, and an idle stream is small.
