@@ -171,6 +171,8 @@ type Session interface {
 	// Get takes one message; ok false means that the queue had none ready.
 	Get(queue string, noAck bool, done func(d Delivery, ok bool, err *Error))
 	Consume(c ConsumeSpec, done func(*Error))
+	// ConsumerTimeout is how long a delivery of a queue may stay unsettled, in milliseconds; 0: for ever. The front holds it.
+	ConsumerTimeout(queue string) int64
 	// Cancel ends a consumer. What it holds unsettled stays with the session until settled.
 	Cancel(consumer uint64, done func())
 	// Settle settles deliveries. Refs that are not held by this session are ignored.

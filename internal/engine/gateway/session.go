@@ -128,6 +128,14 @@ func (x *session) enter(user, vhost string) *broker.Error {
 	return nil
 }
 
+// ConsumerTimeout implements broker.Session.
+func (x *session) ConsumerTimeout(queue string) int64 {
+	if r := x.sh.view.Resource(x.vhost, queue); r != nil && r.Queue != nil {
+		return r.Queue.ConsumerTimeout
+	}
+	return 0
+}
+
 // SetSecret implements broker.Session.
 func (x *session) SetSecret(password string, done func(*broker.Error)) {
 	x.verify(x.sh.view.User(x.user), password, func(ok bool) {

@@ -40,7 +40,7 @@ type output struct {
 
 // What actors are told, besides *input and *output.
 type (
-	tick       struct{}
+	tick       int               // with the number of the clock that it belongs to
 	overdue    struct{}          // a limit of the handshake or of the farewell has passed
 	ended      struct{ error }   // nothing more comes from the client
 	shutdown   struct{}          // the server stops
@@ -72,7 +72,9 @@ type conn struct {
 	over     bool // the socket was given up
 	opened   bool
 	closing  bool
-	farewell bool // everything was written, the client is to hang up
+	interval time.Duration // of ticks
+	ticks    int           // the number of the clock that ticks
+	farewell bool          // everything was written, the client is to hang up
 }
 
 func newConn(s *Server, id uint64, nc net.Conn, secure bool) *conn {
@@ -205,8 +207,10 @@ func (c *conn) Receive(msg any) {
 			c.finish(m.err)
 		}
 	case tick:
-		s.Tick(c.now(), c.held())
-		c.again()
+		if int(m) == c.ticks {
+			s.Tick(c.now(), c.held())
+			c.interval = 0
+		}
 	case overdue:
 		if !s.Open() {
 			c.finish(errors.New("handshake or farewell took too long"))
@@ -257,8 +261,8 @@ func (c *conn) Flush() {
 	if c.s.Open() && !c.opened {
 		c.opened = true
 		c.logOpened()
-		c.again()
 	}
+	c.wind()
 	if c.s.Closing() && !c.closing {
 		c.closing = true
 		c.mb.After(lastWords, overdue{})
@@ -274,10 +278,12 @@ func (c *conn) Flush() {
 	}
 }
 
-// again asks for the next tick.
-func (c *conn) again() {
-	if h := c.s.Heartbeat(); h > 0 && c.s.Open() {
-		c.mb.After(h/2, tick{})
+// wind asks for the next tick, and for an earlier one where the session has come to want them more often.
+func (c *conn) wind() {
+	if d := c.s.Interval(); d > 0 && d != c.interval {
+		c.interval = d
+		c.ticks++
+		c.mb.After(d, tick(c.ticks))
 	}
 }
 

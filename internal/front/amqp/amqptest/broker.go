@@ -356,6 +356,14 @@ func (s *Session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
 	})
 }
 
+// ConsumerTimeout implements broker.Session.
+func (s *Session) ConsumerTimeout(name string) int64 {
+	if q := s.b.queues[name]; q != nil {
+		return q.settings.Queue.ConsumerTimeout
+	}
+	return 0
+}
+
 // Cancel implements broker.Session.
 func (s *Session) Cancel(consumer uint64, done func()) {
 	s.b.answer(func() {

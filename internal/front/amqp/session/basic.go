@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
@@ -107,6 +108,9 @@ func (ch *channel) start(m *wire.BasicConsume, spec broker.ConsumeSpec) {
 	}
 	c.consumers[k.num] = k
 	ch.consumers = append(ch.consumers, k)
+	if !k.noAck {
+		k.timeout = ch.timed(spec.Queue)
+	}
 	done := ch.await(m.ID())
 	c.b.Consume(spec, func(err *broker.Error) {
 		if err != nil && !ch.gone {
@@ -117,6 +121,18 @@ func (ch *channel) start(m *wire.BasicConsume, spec broker.ConsumeSpec) {
 			k.started()
 		}
 	})
+}
+
+// timed is how long a delivery of a queue may stay unsettled.
+func (ch *channel) timed(queue string) time.Duration {
+	t := time.Duration(ch.c.b.ConsumerTimeout(queue)) * time.Millisecond
+	if t > 0 && (ch.timeout == 0 || t < ch.timeout) {
+		ch.timeout = t
+		if ch.c.timeout == 0 || t < ch.c.timeout {
+			ch.c.timeout = t
+		}
+	}
+	return t
 }
 
 // cancel ends a consumer. What it was given stays to be settled.
@@ -173,7 +189,7 @@ func (ch *channel) got(m *wire.BasicGet, queue string, d *broker.Delivery) {
 	}
 	ch.delivered++
 	if !m.NoAck {
-		ch.unsettled.add(ch.delivered, d.Ref)
+		ch.unsettled.add(ch.delivered, d.Ref, ch.timed(queue))
 	}
 	c.send(ch.number, &wire.BasicGetOk{
 		DeliveryTag: ch.delivered, Redelivered: d.Redelivered, Exchange: e.Exchange, RoutingKey: e.RoutingKey, MessageCount: d.Left,

@@ -34,6 +34,7 @@ func (n *nothing) Consume(_ broker.ConsumeSpec, done func(*broker.Error)) { done
 func (n *nothing) Cancel(_ uint64, done func())                           { done() }
 func (n *nothing) Settle([]broker.Ref, broker.Settlement)                 {}
 func (n *nothing) Drained(uint64, int)                                    {}
+func (n *nothing) ConsumerTimeout(string) int64                           { return 0 }
 func (n *nothing) Close()                                                 {}
 func (n *nothing) DeclareQueue(_ broker.QueueSpec, done func(broker.QueueInfo, *broker.Error)) {
 	done(broker.QueueInfo{}, nil)

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"time"
+
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
@@ -21,6 +23,7 @@ type channel struct {
 	delivered uint64 // the last delivery tag
 	consumers []*consumer
 	prefetch  uint32
+	timeout   time.Duration // the shortest in which a delivery must be settled; 0: none must
 	lastQueue string
 	replyTo   string // the queue behind amq.rabbitmq.reply-to
 	paused    bool   // channel.flow: the client wants no deliveries

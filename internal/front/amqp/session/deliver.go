@@ -1,6 +1,8 @@
 package session
 
 import (
+	"time"
+
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
@@ -12,9 +14,10 @@ type consumer struct {
 	tag       string
 	queue     string
 	noAck     bool
-	started   func() // answers basic.consume; nil once that was done
-	cancelled bool   // basic.cancel was received
-	owed      int    // bytes of deliveries in the output that is being gathered
+	started   func()        // answers basic.consume; nil once that was done
+	cancelled bool          // basic.cancel was received
+	timeout   time.Duration // a delivery must be settled within; 0: never
+	owed      int           // bytes of deliveries in the output that is being gathered
 }
 
 // stashed is a delivery for a channel whose client asked for a pause.
@@ -64,7 +67,7 @@ func (k *consumer) deliver(d *broker.Delivery) {
 	}
 	ch.delivered++
 	if !k.noAck {
-		ch.unsettled.add(ch.delivered, d.Ref)
+		ch.unsettled.add(ch.delivered, d.Ref, k.timeout)
 	}
 	c.out = wire.AppendDeliver(c.out, ch.number, c.frameMax, k.tag, ch.delivered, d.Redelivered, e.Exchange, e.RoutingKey, content(d, e),
 		e.Body)

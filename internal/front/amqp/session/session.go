@@ -67,6 +67,7 @@ type Conn struct {
 	// lastOut is when something was last written, for heartbeats.
 	lastOut   time.Duration
 	heartbeat time.Duration
+	timeout   time.Duration // the shortest in which any delivery must be settled; 0: none must
 
 	in    []byte // a frame that has not arrived in full
 	stuck bool   // input is held back
@@ -320,6 +321,11 @@ func (c *Conn) whileClosing(f wire.Frame) {
 func (c *Conn) Flush(at Instant) {
 	c.now = at
 	c.settleNow()
+	if c.timeout > 0 {
+		for _, ch := range c.order {
+			ch.unsettled.stamp(at.Mono)
+		}
+	}
 	for i, ch := range c.dirty {
 		ch.dirty = false
 		if !ch.gone {
@@ -330,14 +336,32 @@ func (c *Conn) Flush(at Instant) {
 	c.dirty = c.dirty[:0]
 }
 
-// Heartbeat is the interval that was agreed on; 0 before that or if there are none.
-func (c *Conn) Heartbeat() time.Duration { return c.heartbeat }
+// Interval is how often Tick is to be called; 0: not at all.
+func (c *Conn) Interval() time.Duration {
+	if c.state != running {
+		return 0
+	}
+	d := c.heartbeat / 2
+	if t := max(c.timeout/4, 100*time.Millisecond); c.timeout > 0 && (d == 0 || t < d) {
+		d = t
+	}
+	return d
+}
 
-// Tick is to be called about twice in each heartbeat interval. held says that the caller itself does not read from the client now, whose
+// Tick lets time pass. held says that the caller itself does not read from the client now, whose
 // silence then says nothing.
 func (c *Conn) Tick(at Instant, held bool) {
 	c.now = at
-	if c.heartbeat == 0 || c.state != running {
+	if c.state != running {
+		return
+	}
+	for i := 0; i < len(c.order) && c.timeout > 0; i++ {
+		if ch := c.order[i]; ch.unsettled.overdue(at.Mono) {
+			ch.raise(0, faultf(wire.PreconditionFailed,
+				"delivery acknowledgement on channel %d timed out. Timeout value used: %d ms", ch.number, ch.timeout.Milliseconds()))
+		}
+	}
+	if c.heartbeat == 0 {
 		return
 	}
 	if held || c.stuck {

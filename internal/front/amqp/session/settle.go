@@ -3,6 +3,7 @@ package session
 import (
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
@@ -13,16 +14,42 @@ type unsettled struct {
 	items []delivered
 	head  int // items before it are settled
 	dead  int // items after head that are settled
+	// stamped is the last tag whose time has begun.
+	stamped uint64
 }
 
 type delivered struct {
 	tag     uint64
 	ref     broker.Ref
 	settled bool
+	// due is when it must be settled; 0: never. A negative one is a time that counts from the next stamp.
+	due time.Duration
 }
 
-func (u *unsettled) add(tag uint64, ref broker.Ref) {
-	u.items = append(u.items, delivered{tag: tag, ref: ref})
+func (u *unsettled) add(tag uint64, ref broker.Ref, timeout time.Duration) {
+	u.items = append(u.items, delivered{tag: tag, ref: ref, due: -timeout})
+}
+
+// stamp lets the times of what was delivered since the last stamp begin.
+func (u *unsettled) stamp(now time.Duration) {
+	for i := len(u.items) - 1; i >= u.head && u.items[i].tag > u.stamped; i-- {
+		if d := &u.items[i]; d.due < 0 {
+			d.due = now - d.due
+		}
+	}
+	if n := len(u.items); n > 0 {
+		u.stamped = u.items[n-1].tag
+	}
+}
+
+// overdue reports whether a delivery should have been settled by now.
+func (u *unsettled) overdue(now time.Duration) bool {
+	for i := range u.items[u.head:] {
+		if d := &u.items[u.head+i]; !d.settled && d.due > 0 && d.due <= now {
+			return true
+		}
+	}
+	return false
 }
 
 func (u *unsettled) len() int { return len(u.items) - u.head - u.dead }
