@@ -60,6 +60,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 	}
 	add("node", newStatus(), newConfig())
 	add("client", newPublish(), newConsume())
+	add("proof", newBench())
 	add("access", newUser(), newVHost(), newPermission())
 	return root
 }

@@ -387,6 +387,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		"tanist_storage_syncs_total 7", "tanist_messages_published_total 11", "tanist_publishers_blocked 1", "tanist_storage_healthy 1",
 		`tanist_partitions{state="serving"} 2`, `tanist_partitions{state="waiting"} 0`, `tanist_storage_sync_seconds_bucket{le="0.01"} 6`,
 		"tanist_storage_sync_seconds_count 7", "tanist_ready 0", "# HELP tanist_messages_unknown_total",
+		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ",
 	} {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("metrics lack %q", line)

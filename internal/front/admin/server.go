@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tanist/tanist/internal/port/trace"
@@ -42,7 +43,9 @@ func Handler(env Env) http.Handler {
 	document := openapi(env.Version)
 	mux.HandleFunc("GET /api/v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, document) })
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector{env.Backend})
+	registry.MustRegister(
+		collector{env.Backend}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: askTimeout, MaxRequestsInFlight: 4})
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "alive\n") })

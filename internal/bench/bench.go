@@ -1,0 +1,217 @@
+// Package bench measures brokers from outside, over AMQP alone, so that any broker can be measured in the same run and figures can be
+// given as ratios. What a broker's process costs is read from its metrics or from the operating system. Nothing of the inside of a node
+// may come in here.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Target is a broker to measure.
+type Target struct {
+	URL   string // amqp://…
+	Probe Probe  // what tells the costs of its process; the zero value tells nothing
+}
+
+// Load says what to do to a broker.
+type Load struct {
+	Kind        string // "queue" or "stream"
+	Resources   int    // queues or streams that the messages are spread over, in turn
+	Connections int    // publishers, each with a connection
+	InFlight    int    // unconfirmed messages of each
+	Size        int    // bytes of a body
+	Consumers   int    // each with a connection, spread over the resources; each message is settled
+	Rate        float64
+	Warmup      time.Duration
+	Duration    time.Duration
+	Prefix      string // of the names of the resources
+	Keep        bool   // do not delete the resources at the end
+}
+
+// Result is what came of a load.
+type Result struct {
+	URL        string  `json:"url"` // without a password
+	Seconds    float64 `json:"seconds"`
+	Confirmed  int64   `json:"confirmed"`
+	Nacked     int64   `json:"nacked"`
+	Consumed   int64   `json:"consumed"`
+	Rate       float64 `json:"confirmed_per_second"`
+	Consuming  float64 `json:"consumed_per_second"`
+	ConfirmP50 float64 `json:"confirm_p50_ms"`
+	ConfirmP99 float64 `json:"confirm_p99_ms"`
+	ConfirmMax float64 `json:"confirm_max_ms"`
+	// The costs are 0 where no probe tells them.
+	CPUPerMessage  float64 `json:"broker_cpu_us_per_message"`
+	WrittenPayload float64 `json:"bytes_written_per_payload"`
+	Syncs          float64 `json:"syncs_per_second"`
+	MessagesPerGo  float64 `json:"messages_per_sync"`
+	ResidentMiB    float64 `json:"resident_mib"`
+}
+
+// run is one load under way.
+type run struct {
+	load      Load
+	target    Target
+	names     []string
+	confirmed atomic.Int64
+	nacked    atomic.Int64
+	consumed  atomic.Int64
+	measuring atomic.Bool
+
+	mu    sync.Mutex
+	times *hdrhistogram.Histogram
+	err   error
+	stop  context.CancelFunc
+}
+
+// Throughput puts a load on a target and measures it. The error is the first that a client met.
+func Throughput(ctx context.Context, t Target, l Load) (Result, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r := &run{load: l, target: t, times: newTimes(), stop: stop}
+	if err := r.declare(); err != nil {
+		return Result{}, err
+	}
+	defer r.remove()
+	var publishers, consumers sync.WaitGroup
+	consuming, stopConsuming := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopConsuming()
+	for i := range l.Consumers {
+		consumers.Go(func() { r.note(r.consume(consuming, i)) })
+	}
+	for i := range l.Connections {
+		publishers.Go(func() { r.note(r.publish(ctx, i)) })
+	}
+	res, err := r.measure(ctx)
+	stop()
+	publishers.Wait()
+	stopConsuming()
+	consumers.Wait()
+	if err == nil {
+		r.mu.Lock()
+		err = r.err
+		r.mu.Unlock()
+	}
+	return res, err
+}
+
+func newTimes() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
+}
+
+// note keeps the first error and ends the run.
+func (r *run) note(err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	if r.err == nil {
+		r.err = err
+	}
+	r.mu.Unlock()
+	r.stop()
+}
+
+// measure lets the load warm up and compares what was counted at both ends of the time that counts.
+func (r *run) measure(ctx context.Context) (Result, error) {
+	if !wait(ctx, r.load.Warmup) {
+		return Result{}, r.interrupted()
+	}
+	before, err := r.target.Probe.Read(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	confirmed, consumed, began := r.confirmed.Load(), r.consumed.Load(), time.Now()
+	r.measuring.Store(true)
+	if !wait(ctx, r.load.Duration) {
+		return Result{}, r.interrupted()
+	}
+	r.measuring.Store(false)
+	confirmed, consumed = r.confirmed.Load()-confirmed, r.consumed.Load()-consumed
+	seconds := time.Since(began).Seconds()
+	after, err := r.target.Probe.Read(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{
+		URL: Redact(r.target.URL), Seconds: seconds, Confirmed: confirmed, Consumed: consumed, Nacked: r.nacked.Load(),
+		Rate: float64(confirmed) / seconds, Consuming: float64(consumed) / seconds,
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ms := func(q float64) float64 { return float64(r.times.ValueAtQuantile(q)) / 1000 }
+	res.ConfirmP50, res.ConfirmP99, res.ConfirmMax = ms(50), ms(99), float64(r.times.Max())/1000
+	if confirmed == 0 {
+		return res, errors.New("nothing was confirmed in the time measured; take a longer --duration")
+	}
+	res.cost(before, after, int64(r.load.Size), seconds)
+	return res, nil
+}
+
+func (res *Result) cost(before, after Reading, size int64, seconds float64) {
+	n := float64(res.Confirmed)
+	res.CPUPerMessage = (after.CPU - before.CPU).Seconds() * 1e6 / n
+	res.WrittenPayload = float64(after.Written-before.Written) / (n * float64(max(size, 1)))
+	res.Syncs = float64(after.Syncs-before.Syncs) / seconds
+	if d := after.Syncs - before.Syncs; d > 0 {
+		res.MessagesPerGo = n / float64(d)
+	}
+	res.ResidentMiB = float64(after.Resident) / (1 << 20)
+}
+
+func (r *run) interrupted() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return r.err
+	}
+	return errors.New("interrupted")
+}
+
+// wait reports whether d passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (r *run) connect(what string) (*amqp.Connection, *amqp.Channel, error) {
+	return connect(r.target.URL, what)
+}
+
+func connect(url, what string) (*amqp.Connection, *amqp.Channel, error) {
+	conn, err := amqp.DialConfig(url, amqp.Config{
+		Heartbeat: 30 * time.Second, Locale: "en_US", Properties: amqp.Table{"connection_name": "tanist bench " + what},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", Redact(url), err)
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("%s: %w", Redact(url), err)
+	}
+	return conn, ch, nil
+}
+
+// Redact is an address without its password.
+func Redact(url string) string {
+	u, err := amqp.ParseURI(url)
+	if err != nil {
+		return "the broker's address"
+	}
+	return fmt.Sprintf("%s://%s:%d", u.Scheme, u.Host, u.Port)
+}
