@@ -1,0 +1,200 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/authz"
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/gateway"
+	"github.com/tanist/tanist/internal/engine/passwords"
+	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/amqp"
+)
+
+// backend answers the admin front.
+type backend struct {
+	n       *Node
+	front   *amqp.Server
+	version string
+	started time.Time
+	pid     int
+}
+
+var _ admin.Backend = (*backend)(nil)
+
+// await waits for one answer, or for the end of ctx.
+func await[T any](ctx context.Context, ask func(func(T))) (T, error) {
+	c := make(chan T, 1)
+	ask(func(v T) { c <- v })
+	select {
+	case v := <-c:
+		return v, nil
+	case <-ctx.Done():
+		var none T
+		return none, broker.Errorf(broker.Unavailable, "the node did not answer in time; try again")
+	}
+}
+
+// Authenticate implements admin.Backend.
+func (b *backend) Authenticate(ctx context.Context, user, password string, loopback bool) ([]string, error) {
+	var u *catalog.User
+	b.n.View(func(v *catalog.View) { u = v.User(user) })
+	right, err := await(ctx, func(done func(bool)) { b.n.checker.Verify(u, password, done) })
+	if err != nil {
+		return nil, err
+	}
+	if !right || u == nil {
+		return nil, broker.Errorf(broker.AuthFailed, "wrong user or password")
+	}
+	if !authz.FromHere(user, loopback) {
+		return nil, broker.Errorf(broker.AuthFailed, "user '%s' may only connect from this machine; make a user with `tanist user add`", user)
+	}
+	return u.Roles, nil
+}
+
+// propose changes the catalog and turns a refusal into what a client is told.
+func (b *backend) propose(ctx context.Context, items ...catalog.Item) error {
+	cmd, err := catalog.Encode(items...)
+	if err != nil {
+		return broker.Errorf(broker.Precondition, "%s", err)
+	}
+	type outcome struct {
+		r   catalog.Result
+		err error
+	}
+	o, err := await(ctx, func(done func(outcome)) {
+		b.n.consensus.Propose(cmd, func(r catalog.Result, err error) { done(outcome{r, err}) })
+	})
+	if err != nil {
+		return err
+	}
+	if o.err == nil {
+		o.err = o.r.Err()
+	}
+	var refused *catalog.Refusal
+	switch {
+	case o.err == nil:
+		return nil
+	case errors.As(o.err, &refused):
+		code := broker.Precondition
+		if refused.Code == catalog.NotFound {
+			code = broker.NotFound
+		}
+		return broker.Errorf(code, "%s", refused.Error())
+	}
+	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", o.err)
+}
+
+// Users implements admin.Backend.
+func (b *backend) Users(context.Context) ([]catalog.User, error) {
+	var out []catalog.User
+	b.n.View(func(v *catalog.View) {
+		for _, u := range v.Users() {
+			c := *u
+			c.Hash = ""
+			out = append(out, c)
+		}
+	})
+	return out, nil
+}
+
+// PutUser implements admin.Backend.
+func (b *backend) PutUser(ctx context.Context, u admin.UserUpdate) error {
+	next := catalog.User{Name: u.Name}
+	var known bool
+	b.n.View(func(v *catalog.View) {
+		if have := v.User(u.Name); have != nil {
+			next, known = *have, true
+		}
+	})
+	if u.Password != nil {
+		hash, err := passwords.Hash(*u.Password, nil)
+		if err != nil {
+			return err
+		}
+		next.Hash = hash
+	} else if !known {
+		return broker.Errorf(broker.Precondition, "user '%s' does not exist yet: a new user needs a password", u.Name)
+	}
+	if u.Roles != nil {
+		next.Roles = *u.Roles
+	}
+	return b.propose(ctx, catalog.PutUser(next))
+}
+
+// DeleteUser implements admin.Backend.
+func (b *backend) DeleteUser(ctx context.Context, name string) error {
+	return b.propose(ctx, catalog.DeleteUser(name))
+}
+
+// VHosts implements admin.Backend.
+func (b *backend) VHosts(context.Context) ([]catalog.VHost, error) {
+	var out []catalog.VHost
+	b.n.View(func(v *catalog.View) {
+		for _, h := range v.VHosts() {
+			out = append(out, *h)
+		}
+	})
+	return out, nil
+}
+
+// PutVHost implements admin.Backend.
+func (b *backend) PutVHost(ctx context.Context, name string) error {
+	return b.propose(ctx, catalog.CreateVHost(name))
+}
+
+// DeleteVHost implements admin.Backend.
+func (b *backend) DeleteVHost(ctx context.Context, name string) error {
+	return b.propose(ctx, catalog.DeleteVHost(name))
+}
+
+// Permissions implements admin.Backend.
+func (b *backend) Permissions(context.Context) ([]catalog.Permission, error) {
+	var out []catalog.Permission
+	b.n.View(func(v *catalog.View) {
+		for _, p := range v.Permissions() {
+			out = append(out, *p)
+		}
+	})
+	return out, nil
+}
+
+// PutPermission implements admin.Backend.
+func (b *backend) PutPermission(ctx context.Context, p catalog.Permission) error {
+	if err := authz.Validate(&p); err != nil {
+		return broker.Errorf(broker.Precondition, "%s", err)
+	}
+	return b.propose(ctx, catalog.PutPermission(p))
+}
+
+// DeletePermission implements admin.Backend.
+func (b *backend) DeletePermission(ctx context.Context, user, vhost string) error {
+	return b.propose(ctx, catalog.DeletePermission(user, vhost))
+}
+
+// Ready implements admin.Backend.
+func (b *backend) Ready() error { return b.n.Ready() }
+
+// shards asks every shard for its status.
+func (b *backend) shards(ctx context.Context) ([]gateway.Status, error) {
+	b.n.mu.Lock()
+	shards := b.n.shards
+	b.n.mu.Unlock()
+	var out []gateway.Status
+	for _, s := range shards {
+		st, err := await(ctx, s.Status)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, st)
+	}
+	return out, nil
+}
+
+func (b *backend) catalogStatus(ctx context.Context) (consensus.Status, error) {
+	return await(ctx, b.n.consensus.Status)
+}

@@ -1,0 +1,376 @@
+// Package node assembles a node from an Env: the only place that knows every room. Production and simulation call the same constructor.
+//
+// Nothing here decides anything: it makes the rooms, introduces them to each other, and starts and stops them in order. Goroutines, the
+// wall clock and sockets are for serve.go alone.
+package node
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/controller"
+	"github.com/tanist/tanist/internal/engine/gateway"
+	"github.com/tanist/tanist/internal/engine/passwords"
+	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/engine/storage"
+	"github.com/tanist/tanist/internal/port/clock"
+	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+// Env is what a node stands on.
+type Env struct {
+	Clock  clock.Clock
+	Exec   exec.Executor
+	FS     vfs.FS
+	Random io.Reader // for ids, salts and keys
+	Trace  trace.Sink
+}
+
+// Config is what a node is told.
+type Config struct {
+	Name string
+	Dir  string
+	// AMQP and Admin are the addresses that others are told.
+	AMQP, Admin string
+	Storage     storage.Options
+	Limits      gateway.Limits
+	// GuestHash makes the hash of guest's password for a fresh cluster; nil hashes "guest".
+	GuestHash func() (string, error)
+	// Undertaker rewrites dead messages in the terms of the front that made them.
+	Undertaker broker.Undertaker
+}
+
+// Node is one run of one node.
+type Node struct {
+	env   Env
+	cfg   Config
+	local ident.Instance
+
+	store      *storage.Store
+	consensus  *consensus.Consensus
+	manager    *replica.Manager
+	controller *controller.Controller
+	checker    *passwords.Checker
+	shared     *gateway.Node
+	shards     []*gateway.Shard // once registered
+	box        exec.Mailbox     // on the catalog's loop
+
+	mu       sync.Mutex
+	view     *catalog.View // for the admin front
+	waiting  []controller.Waiting
+	settled  bool
+	started  func(error)
+	failure  error
+	stopping bool
+
+	transitions atomic.Uint64
+}
+
+// New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open.
+func New(env Env, cfg Config) (*Node, error) {
+	if env.Trace == nil {
+		env.Trace = trace.Discard
+	}
+	store, err := storage.Open(storage.Env{FS: env.FS, Clock: env.Clock, Exec: env.Exec, Trace: env.Trace, Random: env.Random}, cfg.Dir,
+		cfg.Storage)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		env: env, cfg: cfg, store: store, view: catalog.NewView(),
+		local: ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
+	}
+	if n.checker, err = passwords.New(env.Exec, env.Clock, env.Random); err != nil {
+		return nil, err
+	}
+	loop := env.Exec.Loop(0)
+	n.box = loop.Spawn("node", n)
+	n.consensus = consensus.New(consensus.Env{
+		Loop: loop, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
+	})
+	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
+	n.manager = replica.New(replica.Env{
+		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: logs{store},
+		Memory:    func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
+		Resources: n, Courier: n.courier, Serving: n.serving,
+	})
+	n.controller = controller.New(controller.Env{
+		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, Propose: n.proposeCommand, Seal: n.seal, Settled: n.controllerSettled,
+	})
+	return n, nil
+}
+
+// logs gives the store the shape that replicas ask for.
+type logs struct{ s *storage.Store }
+
+func (l logs) Create(p ident.Partition) (replica.Log, error) {
+	c, err := l.s.Create(p)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (l logs) Copies() []replica.Log {
+	var all []replica.Log
+	for _, c := range l.s.Copies() {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Receive implements exec.Actor.
+func (n *Node) Receive(msg any) { msg.(func())() }
+
+// Flush implements exec.Actor.
+func (n *Node) Flush() {}
+
+func (n *Node) post(f func()) { n.box.Post(f) }
+
+// Local is this run of this node.
+func (n *Node) Local() ident.Instance { return n.local }
+
+// Broker is the gateway of a shared loop. It is there once Start is done.
+func (n *Node) Broker(loop int) broker.Broker { return n.shards[loop] }
+
+// bootstrap makes the first command of a fresh cluster.
+func (n *Node) bootstrap() ([]byte, error) {
+	var id ident.StoreID
+	if _, err := io.ReadFull(n.env.Random, id[:]); err != nil {
+		return nil, fmt.Errorf("make a cluster id: %w", err)
+	}
+	hashing := n.cfg.GuestHash
+	if hashing == nil {
+		hashing = func() (string, error) { return passwords.Hash("guest", n.env.Random) }
+	}
+	hash, err := hashing()
+	if err != nil {
+		return nil, err
+	}
+	return catalog.Encode(catalog.Bootstrap(id, hash)...)
+}
+
+// Start brings the node up: the catalog, this run's registration, and a transition for every partition that an earlier run owned. done
+// is called once, from any goroutine: when clients may come, or with why not.
+func (n *Node) Start(done func(error)) {
+	n.started = done
+	n.consensus.Start(func(err error) {
+		if err != nil {
+			n.finishStart(err)
+			return
+		}
+		n.register()
+	})
+}
+
+// register tells the catalog of this run, and then makes what needs to know its number.
+func (n *Node) register() {
+	cmd, err := catalog.Encode(catalog.RegisterBoot(catalog.Node{
+		Name: n.local.Node, Store: n.local.Store, Boot: n.local.Boot, AMQP: n.cfg.AMQP, Admin: n.cfg.Admin,
+	}))
+	if err != nil {
+		n.finishStart(err)
+		return
+	}
+	n.consensus.Propose(cmd, func(r catalog.Result, err error) {
+		if err == nil {
+			err = r.Err()
+		}
+		if err != nil {
+			n.finishStart(fmt.Errorf("register this start in the catalog: %w", err))
+			return
+		}
+		n.assemble(n.consensus.State().View().Node(n.local.Node).Number)
+	})
+}
+
+// assemble makes the gateway's shards and lets the catalog's changes flow: to replicas first, so that a shard finds them.
+func (n *Node) assemble(number uint32) {
+	shards := make([]*gateway.Shard, n.env.Exec.Shared())
+	for i := range shards {
+		shards[i] = gateway.New(gateway.Env{
+			Loop: n.env.Exec.Loop(i), Shard: uint32(i), Shards: uint32(len(shards)), Local: n.local, Number: number, Clock: n.env.Clock,
+			Trace: n.env.Trace, Directory: n, Proposer: n.consensus, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
+			Limits: n.cfg.Limits,
+		})
+	}
+	n.mu.Lock()
+	n.shards = shards
+	n.mu.Unlock()
+	n.consensus.OnApply(n.apply)
+	n.store.OnHealth(n.healthChanged)
+}
+
+// apply hands changes of the catalog on, on its loop.
+func (n *Node) apply(changes []catalog.Change) {
+	n.mu.Lock()
+	n.view.Apply(changes)
+	n.mu.Unlock()
+	n.manager.Apply(changes)
+	for _, s := range n.shards {
+		s.Apply(changes)
+	}
+	n.controller.Apply(changes)
+}
+
+func (n *Node) finishStart(err error) {
+	n.mu.Lock()
+	done := n.started
+	n.started = nil
+	n.mu.Unlock()
+	if done != nil {
+		done(err)
+	}
+}
+
+// controllerSettled notes what cannot go on. The first time it is what Start waited for.
+func (n *Node) controllerSettled(waiting []controller.Waiting) {
+	n.mu.Lock()
+	n.waiting, n.settled = waiting, true
+	n.mu.Unlock()
+	n.finishStart(nil)
+}
+
+// failed notes that the catalog had to stop: this node cannot go on.
+func (n *Node) failed(err error) {
+	n.mu.Lock()
+	n.failure = err
+	n.mu.Unlock()
+	trace.Error(n.env.Trace, "node.failed", slog.String("error", err.Error()))
+	n.finishStart(err)
+}
+
+// Ready is nil once the node serves every partition that it owns, and that can be served.
+func (n *Node) Ready() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.failure != nil:
+		return n.failure
+	case n.stopping:
+		return fmt.Errorf("the node is stopping")
+	case !n.settled:
+		return fmt.Errorf("partitions are being taken over from the run before")
+	}
+	if left := n.manager.Recovering(); left > 0 {
+		return fmt.Errorf("%d partitions are being recovered", left)
+	}
+	return nil
+}
+
+// Stop ends the node in order: sessions, replicas with their snapshots, the catalog, the journal. done is called once, on a loop that ends
+// with the executor.
+func (n *Node) Stop(done func(error)) {
+	n.mu.Lock()
+	n.stopping = true
+	shards := n.shards
+	n.mu.Unlock()
+	for _, s := range shards {
+		s.Shutdown("the node is shutting down")
+	}
+	n.manager.Stop(func() {
+		n.consensus.Stop(func() { n.store.Close(done) })
+	})
+}
+
+// Sender implements gateway.Directory.
+func (n *Node) Sender(p ident.Partition) protocol.Sender { return n.manager.Sender(p) }
+
+// courier publishes dead letters: a gateway's shard, always the same for a partition.
+func (n *Node) courier(p ident.Partition) protocol.Sender {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.shards) == 0 {
+		return nil
+	}
+	return n.shards[p.Incarnation%uint64(len(n.shards))]
+}
+
+// serving tells gateways that wait.
+func (n *Node) serving(p ident.Partition) {
+	n.mu.Lock()
+	shards := n.shards
+	n.mu.Unlock()
+	for _, s := range shards {
+		s.Serving(p)
+	}
+}
+
+// healthChanged holds publishers while space is low, and lets settles go on.
+func (n *Node) healthChanged(h storage.Health) {
+	reason := ""
+	switch {
+	case h.Closed:
+		reason = "storage is closed: " + h.Reason
+	case h.Blocked:
+		reason = "disk space is low"
+	}
+	n.manager.Hold(reason)
+	for _, s := range n.shards {
+		s.SetBlocked(reason)
+	}
+}
+
+// DeleteResource implements replica.Resources.
+func (n *Node) DeleteResource(incarnation uint64, reason string, done func(error)) {
+	if gateway.IsLocal(incarnation) {
+		n.shared.DeleteLocal(incarnation, done)
+		return
+	}
+	n.mu.Lock()
+	r := n.view.Incarnation(incarnation)
+	n.mu.Unlock()
+	if r == nil {
+		done(nil)
+		return
+	}
+	trace.Info(n.env.Trace, "resource.deleted", slog.String("vhost", r.VHost), slog.String("name", r.Name), slog.String("reason", reason))
+	cmd, err := catalog.Encode(catalog.DeleteResource(r.VHost, r.Name, incarnation))
+	if err != nil {
+		done(err)
+		return
+	}
+	n.consensus.Propose(cmd, func(r catalog.Result, err error) {
+		if err == nil {
+			err = r.Err()
+		}
+		done(err)
+	})
+}
+
+// proposeCommand and seal are what the controller does things with.
+func (n *Node) proposeCommand(cmd []byte, done func(error)) {
+	n.consensus.Propose(cmd, func(r catalog.Result, err error) {
+		for _, item := range r.Items {
+			if item.Refused == nil {
+				n.transitions.Add(1)
+			}
+		}
+		done(err)
+	})
+}
+
+func (n *Node) seal(reqs []control.SealRequest, done func([]control.SealAnswer)) {
+	n.manager.Seal(reqs, done)
+}
+
+// Statuses asks every replica of this node what it does, with the catalog as it is. done is called once, from any goroutine.
+func (n *Node) Statuses(done func([]replica.Status)) { n.manager.Status(nil, done) }
+
+// View calls f with the catalog as this node knows it; f may only read, and not keep it.
+func (n *Node) View(f func(*catalog.View)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n.view)
+}
