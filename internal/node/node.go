@@ -35,6 +35,10 @@ type Env struct {
 	FS     vfs.FS
 	Random io.Reader // for ids, salts and keys
 	Trace  trace.Sink
+	// Store and Owner, if not nil, stand between replicas and their logs, and between gateways and the owner of a partition. They are for
+	// a simulation, which listens there and, in tests of itself, lies.
+	Store func(replica.Store) replica.Store
+	Owner func(ident.Partition, protocol.Sender) protocol.Sender
 }
 
 // Config is what a node is told.
@@ -100,8 +104,12 @@ func New(env Env, cfg Config) (*Node, error) {
 		Loop: loop, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
+	var copies replica.Store = logs{store}
+	if env.Store != nil {
+		copies = env.Store(copies)
+	}
 	n.manager = replica.New(replica.Env{
-		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: logs{store},
+		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
 		Memory:    func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
 		Resources: n, Courier: n.courier, Serving: n.serving,
 	})
@@ -237,9 +245,26 @@ func (n *Node) finishStart(err error) {
 // controllerSettled notes what cannot go on. The first time it is what Start waited for.
 func (n *Node) controllerSettled(waiting []controller.Waiting) {
 	n.mu.Lock()
+	first := !n.settled
 	n.waiting, n.settled = waiting, true
 	n.mu.Unlock()
-	n.finishStart(nil)
+	if first {
+		n.awaitShards()
+	}
+}
+
+// awaitShards ends the start once every shard has taken in the catalog: before that it would not know a user, or a queue.
+func (n *Node) awaitShards() {
+	left := len(n.shards)
+	for _, s := range n.shards {
+		s.Status(func(gateway.Status) {
+			n.post(func() {
+				if left--; left == 0 {
+					n.finishStart(nil)
+				}
+			})
+		})
+	}
 }
 
 // failed notes that the catalog had to stop: this node cannot go on.
@@ -285,7 +310,13 @@ func (n *Node) Stop(done func(error)) {
 }
 
 // Sender implements gateway.Directory.
-func (n *Node) Sender(p ident.Partition) protocol.Sender { return n.manager.Sender(p) }
+func (n *Node) Sender(p ident.Partition) protocol.Sender {
+	to := n.manager.Sender(p)
+	if to != nil && n.env.Owner != nil {
+		return n.env.Owner(p, to)
+	}
+	return to
+}
 
 // courier publishes dead letters: a gateway's shard, always the same for a partition.
 func (n *Node) courier(p ident.Partition) protocol.Sender {
