@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -244,6 +245,9 @@ func (c *Checker) resolved(e Event) {
 
 // quiet finds publishes of live sessions that have no outcome.
 func (c *Checker) quiet() {
+	for _, r := range c.order {
+		r.users = slices.DeleteFunc(r.users, func(s uint64) bool { return !c.live(s) })
+	}
 	var waiting, first uint64
 	for id, p := range c.publishes {
 		if p.outcome == "" && c.live(p.session) {

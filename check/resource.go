@@ -17,7 +17,7 @@ type resource struct {
 
 	purging  bool
 	strict   bool     // nobody could have been handed anything while it was purged
-	users    []uint64 // sessions that had a reader
+	users    []uint64 // sessions that had a reader since the run began or was quiet: what they let go may be on its way back
 	gone     bool
 	injected bool
 	damaged  bool
@@ -320,10 +320,7 @@ func (c *Checker) cursorKept(r *resource, e Event) {
 }
 
 func (c *Checker) purge(r *resource, _ Event) {
-	r.purging, r.strict = true, true
-	for _, session := range r.users {
-		r.strict = r.strict && !c.live(session)
-	}
+	r.purging, r.strict = true, len(r.users) == 0
 	for _, id := range r.ids {
 		m := r.messages[id]
 		m.mayVanish = true
@@ -345,9 +342,9 @@ func (c *Checker) purged(r *resource, _ Event) {
 	}
 }
 
-// forget takes back what was supposed of purges that were not answered.
+// forget takes back what was supposed of a run that has ended.
 func (r *resource) forget() {
-	r.purging = false
+	r.purging, r.users = false, nil
 	for _, id := range r.ids {
 		if m := r.messages[id]; m.purge == inPurge {
 			m.purge = notPurged
