@@ -149,7 +149,8 @@ func (r *replica) advance(position uint64) {
 			return
 		}
 		if f.b.Records > 0 && r.res.Kind == catalog.Queue {
-			r.out.recent = append(r.out.recent, f.b)
+			o := r.outgoing()
+			o.recent = append(o.recent, f.b)
 		}
 	}
 	r.land(position)

@@ -40,7 +40,22 @@ type outItem struct {
 	lane    uint8
 }
 
-func (o *outbound) len() int { return len(o.items) - o.head }
+// outgoing is what is on its way out, made if there is nothing yet.
+func (r *replica) outgoing() *outbound {
+	if r.out == nil {
+		r.out = &outbound{}
+	}
+	return r.out
+}
+
+func (o *outbound) len() int {
+	if o == nil {
+		return 0
+	}
+	return len(o.items) - o.head
+}
+
+func (o *outbound) busy() bool { return o != nil && o.reading }
 
 func (o *outbound) push(i outItem) {
 	if o.head > 0 && len(o.items) == cap(o.items) {
@@ -58,13 +73,6 @@ func (o *outbound) pop() {
 		if cap(o.items) > 1024 {
 			o.items = nil
 		}
-	}
-}
-
-// trim lets go of what an idle queue does not need.
-func (o *outbound) trim() {
-	if o.len() == 0 && !o.reading {
-		*o = outbound{}
 	}
 }
 
@@ -110,7 +118,7 @@ var errMissing = errors.New("a message that lives is not in the log")
 
 // pump sends what has been decided, as far as bodies are at hand, and asks the log for the first that is not.
 func (q *queueSide) pump(r *replica) {
-	o := &r.out
+	o := r.out
 	for o.len() > 0 && !o.reading {
 		i := &o.items[o.head]
 		if i.in != nil && i.in.dead {
@@ -138,6 +146,9 @@ func (q *queueSide) pump(r *replica) {
 
 // forget lets go of bodies at the end of a flush.
 func (o *outbound) forget() {
+	if o == nil {
+		return
+	}
 	clear(o.recent)
 	o.recent = o.recent[:0]
 	if o.len() == 0 {
@@ -147,7 +158,7 @@ func (o *outbound) forget() {
 
 // fetch reads the batches from an offset on. It reports whether they are at hand now, and is at work otherwise.
 func (q *queueSide) fetch(r *replica, offset uint64) bool {
-	o := &r.out
+	o := r.out
 	o.reading = true
 	now := true
 	r.read(func(done func([]batch.Batch, error)) { r.log.ReadOffset(offset, readChunk, done) }, func(bs []batch.Batch, err error) {

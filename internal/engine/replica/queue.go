@@ -48,12 +48,12 @@ func (q *queueSide) work(r *replica, now int64) {
 	if w := q.m.NextWake(); w != 0 && w <= now {
 		q.m.Tick(now)
 	}
-	for r.phase == serving && !r.out.reading {
+	for r.phase == serving && !r.out.busy() {
 		if r.out.len() < assignAtOnce {
 			r.lane.assigned = q.m.Assign(assignAtOnce, r.lane.assigned[:0])
 			for _, a := range r.lane.assigned {
 				if in := r.holder(a.Holder.Gateway); in != nil {
-					r.out.push(outItem{kind: outDeliver, in: in, a: a})
+					r.outgoing().push(outItem{kind: outDeliver, in: in, a: a})
 				}
 			}
 			q.dead(r, now)
@@ -86,7 +86,7 @@ func (q *queueSide) dead(r *replica, now int64) {
 	}
 	r.lane.dead = q.m.NextDead(now, r.lane.dead[:0])
 	for _, d := range r.lane.dead {
-		r.out.push(outItem{
+		r.outgoing().push(outItem{
 			kind: outDead, request: d.Number, reason: d.Reason, lane: d.Lane,
 			a: queue.Assignment{Offset: d.Offset, Size: d.Size, Count: d.Count},
 		})
@@ -127,7 +127,7 @@ func (q *queueSide) subscribe(r *replica, in *inlet, m protocol.Subscribe) {
 func (q *queueSide) unsubscribe(r *replica, in *inlet, m protocol.Unsubscribe) {
 	h := queue.Holder{Gateway: in.number, Consumer: m.Consumer}
 	q.m.Unsubscribe(h, r.now())
-	r.out.push(outItem{kind: outUnsubscribed, in: in, a: queue.Assignment{Holder: h}})
+	r.outgoing().push(outItem{kind: outUnsubscribed, in: in, a: queue.Assignment{Holder: h}})
 }
 
 func (q *queueSide) credit(in *inlet, m protocol.Credit) {
@@ -147,10 +147,10 @@ func (q *queueSide) count(_ *replica, s *Status) {
 // retain tells the log which bodies are needed: of what lives, and of what was settled as it was assigned and is not sent yet.
 func (q *queueSide) retain(r *replica) {
 	spans := q.m.Live(liveGap, nil)
-	o := &r.out
-	for i := o.head; i < len(o.items); i++ {
-		if k := o.items[i].kind; k != outUnsubscribed {
-			at := o.items[i].a.Offset
+	o := r.out
+	for i := 0; i < o.len(); i++ {
+		if k := o.items[o.head+i].kind; k != outUnsubscribed {
+			at := o.items[o.head+i].a.Offset
 			spans = append(spans, batch.Span{From: at, To: at + 1})
 		}
 	}

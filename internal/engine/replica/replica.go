@@ -52,7 +52,7 @@ type replica struct {
 	onAppended func(error)
 
 	// Confirmed messages on their way out:
-	out      outbound
+	out      *outbound
 	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
 	claimers []protocol.Gateway
 
@@ -230,7 +230,9 @@ func (r *replica) trim() {
 	if len(r.inlets) == 0 {
 		r.inlets = nil
 	}
-	r.out.trim()
+	if r.out.len() == 0 && !r.out.busy() {
+		r.out = nil
+	}
 }
 
 // step tells the copy something and performs what it asks for.

@@ -76,7 +76,7 @@ func (r *replica) get(m protocol.Get) {
 	default:
 		a, left, ok := q.m.Get(in.number, m.NoAck, r.now())
 		if ok {
-			r.out.push(outItem{kind: outGet, in: in, a: a, request: m.Request, left: left})
+			r.outgoing().push(outItem{kind: outGet, in: in, a: a, request: m.Request, left: left})
 			return
 		}
 	}

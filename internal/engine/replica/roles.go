@@ -140,7 +140,7 @@ func (r *replica) closeOwner(reason string) {
 		in.dead = true
 	}
 	r.inlets, r.held, r.purges, r.flights, r.staged = nil, nil, nil, nil, 0
-	r.out = outbound{}
+	r.out = nil
 	r.discardBuilt()
 	r.unload()
 	r.closing, r.closedBy = "", nil

@@ -11,6 +11,9 @@ const (
 	// A snapshot is due once so much was applied since the last: what a restart has to read again.
 	saveBytes   = 4 << 20
 	saveEntries = 64 << 10
+	// What lives in memory only is let go of sooner.
+	trimBytes   = 64 << 10
+	trimEntries = 1 << 10
 	// At a clean stop a snapshot is worth its write from here on.
 	stopBytes   = 64 << 10
 	stopEntries = 1 << 10
@@ -29,7 +32,11 @@ type saving struct {
 // saveIfDue writes a snapshot when enough has been applied since the last.
 func (r *replica) saveIfDue() {
 	s := &r.save
-	if s.busy || s.bytes < saveBytes && s.entries < saveEntries && !s.wanted {
+	bytes, entries := int64(saveBytes), uint64(saveEntries)
+	if r.id.Transient() {
+		bytes, entries = trimBytes, trimEntries
+	}
+	if s.busy || s.bytes < bytes && s.entries < entries && !s.wanted {
 		return
 	}
 	r.snapshot()
@@ -39,22 +46,16 @@ func (r *replica) saveIfDue() {
 func (r *replica) snapshot() {
 	s := &r.save
 	s.bytes, s.entries, s.wanted = 0, 0, false
-	if r.id.Transient() { // nothing to come back to: only the log is trimmed
-		s.at = r.applied.Position
-		r.side.retain(r)
-		return
+	var pages []partition.Page
+	var gone []uint32
+	if !r.id.Transient() { // what is in memory is gone with this run: the log only has to know how far it was applied
+		pages, gone = r.pages()
 	}
-	pages, gone := r.side.snapshot()
-	table := r.producers.Pages()
-	for n := uint32(len(table)); n < s.pages; n++ {
-		gone = append(gone, partition.ProducersPage+n)
-	}
-	s.pages = uint32(len(table))
 	s.busy = true
 	at := r.applied
 	generation := r.generation
 	shot := partition.Snapshot{
-		At: at, Version: machineVersion(r.res.Kind), Pages: append(slices.Clip(pages), table...), Gone: gone,
+		At: at, Version: machineVersion(r.res.Kind), Pages: pages, Gone: gone,
 	}
 	r.log.WriteSnapshot(shot, func(err error) {
 		r.box.Post(call{func() {
@@ -68,6 +69,17 @@ func (r *replica) snapshot() {
 			}
 		}})
 	})
+}
+
+// pages are the machine's that changed and the producer table's.
+func (r *replica) pages() ([]partition.Page, []uint32) {
+	pages, gone := r.side.snapshot()
+	table := r.producers.Pages()
+	for n := uint32(len(table)); n < r.save.pages; n++ {
+		gone = append(gone, partition.ProducersPage+n)
+	}
+	r.save.pages = uint32(len(table))
+	return append(slices.Clip(pages), table...), gone
 }
 
 // retained is called by storage, on a loop of its own.
