@@ -66,6 +66,19 @@ const (
 	KindMark   Kind = 3 // an epoch start or a handoff boundary
 )
 
+// String is the kind's name.
+func (k Kind) String() string {
+	switch k {
+	case KindRecord:
+		return "record"
+	case KindEvent:
+		return "event"
+	case KindMark:
+		return "mark"
+	}
+	return "unknown"
+}
+
 // Tail is where a log ends.
 type Tail struct {
 	Position uint64 `json:"position"` // entries before it
