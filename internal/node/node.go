@@ -78,6 +78,7 @@ type Node struct {
 	failure  error
 	stopping bool
 
+	caughtUp    bool // on the catalog's loop
 	transitions atomic.Uint64
 }
 
@@ -226,6 +227,12 @@ func (n *Node) apply(changes []catalog.Change) {
 	n.view.Apply(changes)
 	n.mu.Unlock()
 	n.manager.Apply(changes)
+	if !n.caughtUp {
+		n.caughtUp = true // the first changes are the whole catalog: a deletion that a crash cut short is finished here
+		for _, p := range n.manager.DropUnknown() {
+			trace.Info(n.env.Trace, "copy.dropped", slog.String("partition", p.String()))
+		}
+	}
 	for _, s := range n.shards {
 		s.Apply(changes)
 	}

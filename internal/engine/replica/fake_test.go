@@ -357,7 +357,7 @@ func (w *world) transition() SealAnswer {
 	w.m.Apply([]catalog.Change{{After: w.res}})
 	old := w.res.Partitions[0]
 	var got []SealAnswer
-	w.m.Seal([]SealRequest{{part, old.Epoch + 1, "t"}}, func(as []SealAnswer) { got = as })
+	w.m.Seal([]SealRequest{{Partition: part, Epoch: old.Epoch + 1, Transition: "t"}}, func(as []SealAnswer) { got = as })
 	w.settle()
 	if len(got) != 1 || got[0].Damaged != "" || got[0].Refused != "" {
 		w.t.Fatalf("seal answers %+v", got)

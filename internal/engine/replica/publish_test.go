@@ -111,7 +111,7 @@ func TestSealWithAppendsInFlight(t *testing.T) {
 		g.publish("a", "b")
 		w.settle()
 		var got []SealAnswer
-		w.m.Seal([]SealRequest{{part, 2, "t"}}, func(as []SealAnswer) { got = as })
+		w.m.Seal([]SealRequest{{Partition: part, Epoch: 2, Transition: "t"}}, func(as []SealAnswer) { got = as })
 		w.settle()
 		if len(got) != 0 {
 			t.Fatal("the seal was answered before its promise was durable")
@@ -152,7 +152,7 @@ func TestSealWithAppendsInFlight(t *testing.T) {
 func TestSealIsRefusedForAnAppliedEpoch(t *testing.T) {
 	w, g := queueWorld(t, nil)
 	var got []SealAnswer
-	w.m.Seal([]SealRequest{{part, 1, "late"}}, func(as []SealAnswer) { got = as })
+	w.m.Seal([]SealRequest{{Partition: part, Epoch: 1, Transition: "late"}}, func(as []SealAnswer) { got = as })
 	w.settle()
 	if len(got) != 1 || got[0].Refused == "" {
 		t.Fatalf("seal answer %+v", got)
@@ -190,7 +190,7 @@ func TestAppendFailureClosesTheOwner(t *testing.T) {
 		t.Fatalf("status %+v", s)
 	}
 	var got []SealAnswer
-	w.m.Seal([]SealRequest{{part, 2, "t"}}, func(as []SealAnswer) { got = as })
+	w.m.Seal([]SealRequest{{Partition: part, Epoch: 2, Transition: "t"}}, func(as []SealAnswer) { got = as })
 	w.settle()
 	if len(got) != 1 || got[0].Damaged == "" {
 		t.Fatalf("seal answer %+v", got)
@@ -207,7 +207,7 @@ func TestDamagedCopyNeverServes(t *testing.T) {
 	w.start()
 	w.m.Apply([]catalog.Change{{After: w.res}})
 	var got []SealAnswer
-	w.m.Seal([]SealRequest{{part, 2, "t"}}, func(as []SealAnswer) { got = as })
+	w.m.Seal([]SealRequest{{Partition: part, Epoch: 2, Transition: "t"}}, func(as []SealAnswer) { got = as })
 	w.settle()
 	if len(got) != 1 || got[0].Damaged != "checksum" {
 		t.Fatalf("seal answer %+v", got)
