@@ -73,10 +73,11 @@ func (u *unsettled) one(tag uint64) (broker.Ref, bool) {
 	if i >= len(rest) || rest[i].tag != tag || rest[i].settled {
 		return broker.Ref{}, false
 	}
+	ref := rest[i].ref // tidying moves items
 	rest[i].settled = true
 	u.dead++
 	u.tidy()
-	return rest[i].ref, true
+	return ref, true
 }
 
 // upTo takes the deliveries up to a tag in order, and returns how many there were.
