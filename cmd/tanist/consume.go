@@ -104,19 +104,23 @@ func (o *consumeOptions) run(c *cobra.Command, queue string) error {
 	if err := o.declare.run(ch, queue); err != nil {
 		return err
 	}
+	if o.prefetch < 1 {
+		return errors.New("--prefetch is at least 1")
+	}
 	if o.count > 0 {
-		o.prefetch = min(o.prefetch, o.count) // so that nothing is fetched that is not wanted
+		o.prefetch = min(o.prefetch, o.count)
 	}
 	if err := ch.Qos(o.prefetch, 0, false); err != nil {
 		return refused(err)
 	}
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	cancelled := ch.NotifyCancel(make(chan string, 1))
-	ds, err := ch.Consume(queue, "", false, o.exclusive, false, false, args)
+	ds, err := ch.Consume(queue, consumerTag, false, o.exclusive, false, false, args)
 	if err != nil {
 		return refused(err)
 	}
 	n := 0
+	var held []amqp.Delivery
 	defer func() {
 		if o.quiet {
 			fmt.Fprintf(os.Stderr, "consumed %d\n", n)
@@ -132,14 +136,34 @@ func (o *consumeOptions) run(c *cobra.Command, queue string) error {
 			if err := o.show(c.OutOrStdout(), d); err != nil {
 				return err
 			}
+			n++
+			// Settling one fetches another: the last ones wait, so that nothing is fetched beyond the count.
+			if o.count > 0 && n+o.prefetch > o.count {
+				held = append(held, d)
+				continue
+			}
 			if err := settle(d); err != nil {
 				return refused(err)
 			}
-			n++
 		case <-idle.channel():
-			return nil
+			return o.finish(ch, held, settle)
 		case <-c.Context().Done():
-			return nil
+			return o.finish(ch, held, settle)
+		}
+	}
+	return o.finish(ch, held, settle)
+}
+
+const consumerTag = "tanist"
+
+// finish ends the consumer and then settles what was held back.
+func (o *consumeOptions) finish(ch *amqp.Channel, held []amqp.Delivery, settle func(amqp.Delivery) error) error {
+	if err := ch.Cancel(consumerTag, false); err != nil {
+		return refused(err)
+	}
+	for _, d := range held {
+		if err := settle(d); err != nil {
+			return refused(err)
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
 	root := newRoot()
 	err := root.ExecuteContext(ctx)
 	var code exit
@@ -58,7 +59,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 			root.AddCommand(c)
 		}
 	}
-	add("node", newStatus(), newConfig())
+	add("node", newServe(), newStatus(), newConfig(), newInspect())
 	add("client", newPublish(), newConsume())
 	add("proof", newBench())
 	add("access", newUser(), newVHost(), newPermission())

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+func newInspect() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "inspect [DIRECTORY [PARTITION]]", Short: "Check a data directory without a node", Args: cobra.MaximumNArgs(2),
+		Long: `Reads a data directory (default ./tanist-data), checks every batch of every copy (checksum, order, link), and says what is there. Nothing
+is changed. It may run beside a node, but then lacks the newest entries. With a PARTITION, as the list names it, it prints that copy's
+entries. The exit code is 2 if anything is damaged.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			dir := "tanist-data"
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			if len(args) > 1 {
+				return inspectEntries(c.OutOrStdout(), dir, args[1], asJSON)
+			}
+			r, err := storage.Inspect(vfs.OS(), dir, inspectProgress())
+			if errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("%w; is %s a data directory? `tanist config` shows where a node keeps its data", err, dir)
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(c.OutOrStdout(), r)
+			} else {
+				err = printReport(c.OutOrStdout(), r)
+			}
+			if err == nil && damaged(r) {
+				return exit{2}
+			}
+			return err
+		},
+	}
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+func inspectProgress() func(done, of int) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil
+	}
+	return func(done, of int) {
+		if done%100 == 0 || done == of {
+			fmt.Fprintf(os.Stderr, "\r%d of %d copies checked", done, of)
+		}
+		if done == of {
+			fmt.Fprintln(os.Stderr)
+		}
+	}
+}
+
+func damaged(r *storage.Report) bool {
+	return len(r.Problems) > 0 || r.Catalog.Damaged != "" || slices.ContainsFunc(r.Copies, func(c storage.CopyReport) bool { return c.Damaged != "" })
+}
+
+func printReport(w io.Writer, r *storage.Report) error {
+	fmt.Fprintf(w, "store %s, boot %d, format %d%s\n", r.Store, r.Boot, r.Format, word(r.InUse, ", in use by a process: the newest entries may be missing here", ""))
+	fmt.Fprintf(w, "catalog: snapshot at %d, %s after it, last %d%s\n", r.Catalog.Snapshot, plural(r.Catalog.Entries, "entry"), r.Catalog.Last,
+		word(r.Catalog.Damaged != "", ", DAMAGED: "+r.Catalog.Damaged, ""))
+	var rows [][]string
+	for _, f := range r.Files {
+		state := word(f.Generation == 0, "spare", word(f.Full, "full", "current"))
+		rows = append(rows, []string{f.Name, state, strconv.FormatUint(uint64(f.Generation), 10), strconv.FormatInt(f.Used, 10), strconv.FormatInt(f.Live, 10)})
+	}
+	fmt.Fprintln(w)
+	if err := table(w, "FILE STATE GENERATION USED LIVE", rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, c := range r.Copies {
+		u := func(n uint64) string { return strconv.FormatUint(n, 10) }
+		rows = append(rows, []string{
+			c.Partition.String(), c.Role, u(c.RoleEpoch), u(c.Promise), u(c.Head), u(c.Tail.Position), u(c.Tail.Offset), u(c.Snapshot),
+			strconv.Itoa(c.Batches), strconv.FormatInt(c.Bytes, 10), word(c.Damaged == "", "ok", "DAMAGED: "+c.Damaged),
+		})
+	}
+	fmt.Fprintln(w)
+	if err := table(w, "COPY ROLE EPOCH PROMISE HEAD POSITION OFFSET SNAPSHOT BATCHES BYTES STATE", rows); err != nil {
+		return err
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, "problem:", p)
+	}
+	verdict := "\nAll is well."
+	if damaged(r) {
+		verdict = "\nThere is damage. Keep a copy of the directory before anything else; what is not marked is whole."
+	}
+	_, err := fmt.Fprintln(w, verdict)
+	return err
+}
+
+// entry is one entry of a log as inspect prints it.
+type entry struct {
+	Position uint64  `json:"position"`
+	Epoch    uint64  `json:"epoch"`
+	Kind     string  `json:"kind"`
+	Offset   *uint64 `json:"offset,omitempty"` // of records
+	Bytes    int     `json:"bytes"`
+	Start    string  `json:"start"` // the first bytes, in hexadecimal
+}
+
+func kindName(k batch.Kind) string {
+	switch k {
+	case batch.KindRecord:
+		return "record"
+	case batch.KindEvent:
+		return "event"
+	case batch.KindMark:
+		return "mark"
+	}
+	return strconv.Itoa(int(k))
+}
+
+const shownBytes = 32
+
+func inspectEntries(w io.Writer, dir, name string, asJSON bool) error {
+	p, err := ident.ParsePartition(name)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	var all []entry
+	err = storage.InspectEntries(vfs.OS(), dir, p, func(b batch.Batch, e batch.Entry) bool {
+		one := entry{Position: e.Position, Epoch: b.Epoch, Kind: kindName(e.Kind), Bytes: len(e.Body), Start: hex.EncodeToString(e.Body[:min(len(e.Body), shownBytes)])}
+		offset := "-"
+		if e.Kind == batch.KindRecord {
+			one.Offset = &e.Offset
+			offset = strconv.FormatUint(e.Offset, 10)
+		}
+		all = append(all, one)
+		rows = append(rows, []string{strconv.FormatUint(one.Position, 10), strconv.FormatUint(one.Epoch, 10), one.Kind, offset, strconv.Itoa(one.Bytes), one.Start})
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(w, all)
+	}
+	return table(w, "POSITION EPOCH KIND OFFSET BYTES START", rows)
+}
