@@ -23,17 +23,20 @@ type Target struct {
 
 // Load says what to do to a broker.
 type Load struct {
-	Kind        string // "queue" or "stream"
-	Resources   int    // queues or streams that the messages are spread over, in turn
-	Connections int    // publishers, each with a connection
-	InFlight    int    // unconfirmed messages of each
-	Size        int    // bytes of a body
-	Consumers   int    // each with a connection, spread over the resources; each message is settled
-	Rate        float64
-	Warmup      time.Duration
-	Duration    time.Duration
-	Prefix      string // of the names of the resources
-	Keep        bool   // do not delete the resources at the end
+	Kind        string  // "queue" or "stream"
+	Resources   int     // queues or streams that the messages are spread over, in turn
+	Connections int     // publishers, each with a connection
+	InFlight    int     // unconfirmed messages of each
+	Size        int     // bytes of a body
+	Consumers   int     // each with a connection, spread over the resources; each message is settled
+	Rate        float64 // messages a second of all publishers; 0: as fast as possible
+	// Backlog holds publishers back while more messages than this wait to be consumed, so that what is measured is both halves of a
+	// message's life; 0: never. It counts only with Consumers.
+	Backlog  int64
+	Warmup   time.Duration
+	Duration time.Duration
+	Prefix   string // of the names of the resources
+	Keep     bool   // do not delete the resources at the end
 }
 
 // Result is what came of a load.
@@ -49,11 +52,11 @@ type Result struct {
 	ConfirmP99 float64 `json:"confirm_p99_ms"`
 	ConfirmMax float64 `json:"confirm_max_ms"`
 	// The costs are 0 where no probe tells them.
-	CPUPerMessage  float64 `json:"broker_cpu_us_per_message"`
-	WrittenPayload float64 `json:"bytes_written_per_payload"`
-	Syncs          float64 `json:"syncs_per_second"`
-	MessagesPerGo  float64 `json:"messages_per_sync"`
-	ResidentMiB    float64 `json:"resident_mib"`
+	CPUPerMessage   float64 `json:"broker_cpu_us_per_message"`
+	WrittenPayload  float64 `json:"bytes_written_per_payload"`
+	Syncs           float64 `json:"syncs_per_second"`
+	MessagesPerSync float64 `json:"messages_per_sync"`
+	ResidentMiB     float64 `json:"resident_mib"`
 }
 
 // run is one load under way.
@@ -95,10 +98,12 @@ func Throughput(ctx context.Context, t Target, l Load) (Result, error) {
 	publishers.Wait()
 	stopConsuming()
 	consumers.Wait()
+	r.mu.Lock() // publishers have handed their times over when they ended
+	defer r.mu.Unlock()
+	ms := func(q float64) float64 { return float64(r.times.ValueAtQuantile(q)) / 1000 }
+	res.ConfirmP50, res.ConfirmP99, res.ConfirmMax = ms(50), ms(99), float64(r.times.Max())/1000
 	if err == nil {
-		r.mu.Lock()
 		err = r.err
-		r.mu.Unlock()
 	}
 	return res, err
 }
@@ -145,10 +150,6 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 		URL: Redact(r.target.URL), Seconds: seconds, Confirmed: confirmed, Consumed: consumed, Nacked: r.nacked.Load(),
 		Rate: float64(confirmed) / seconds, Consuming: float64(consumed) / seconds,
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ms := func(q float64) float64 { return float64(r.times.ValueAtQuantile(q)) / 1000 }
-	res.ConfirmP50, res.ConfirmP99, res.ConfirmMax = ms(50), ms(99), float64(r.times.Max())/1000
 	if confirmed == 0 {
 		return res, errors.New("nothing was confirmed in the time measured; take a longer --duration")
 	}
@@ -162,7 +163,7 @@ func (res *Result) cost(before, after Reading, size int64, seconds float64) {
 	res.WrittenPayload = float64(after.Written-before.Written) / (n * float64(max(size, 1)))
 	res.Syncs = float64(after.Syncs-before.Syncs) / seconds
 	if d := after.Syncs - before.Syncs; d > 0 {
-		res.MessagesPerGo = n / float64(d)
+		res.MessagesPerSync = n / float64(d)
 	}
 	res.ResidentMiB = float64(after.Resident) / (1 << 20)
 }

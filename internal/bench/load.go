@@ -172,14 +172,19 @@ func (p *publisher) resolved(c amqp.Confirmation) {
 	}
 }
 
-// pace waits for the next message's time where a rate is asked for.
+// pace waits for the next message's time where a rate is asked for, and for consumers that are too far behind.
 func (p *publisher) pace(ctx context.Context) bool {
-	if p.load.Rate <= 0 {
+	due := time.Duration(0)
+	if p.load.Rate > 0 {
+		due = time.Duration(float64(p.tag) * float64(p.load.Connections) / p.load.Rate * float64(time.Second))
+	} else if !p.ahead() {
 		return true
 	}
-	due := time.Duration(float64(p.tag) * float64(p.load.Connections) / p.load.Rate * float64(time.Second))
 	for {
 		left := due - time.Since(p.began)
+		if p.ahead() {
+			left = max(left, time.Millisecond)
+		}
 		if left <= 0 {
 			return true
 		}
