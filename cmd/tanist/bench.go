@@ -143,6 +143,7 @@ the same load in the same run, one after the other, and compared with the first.
 	o.addLoad(c)
 	p := c.Flags()
 	p.IntVar(&o.load.Consumers, "consumers", 0, "consumers, each with a connection")
+	p.Int64Var(&o.load.Backlog, "backlog", 20000, "with consumers, hold publishers back while more than this many messages wait; 0 is never")
 	p.IntVar(&o.load.Resources, "resources", 1, "queues or streams to spread the messages over")
 	p.Float64Var(&o.load.Rate, "rate", 0, "messages a second of all publishers; 0 is as fast as possible")
 	p.StringSliceVar(&o.vs, "vs", nil, "other brokers to compare with, amqp://USER:PASSWORD@HOST:PORT/")
@@ -155,7 +156,7 @@ func printThroughput(w io.Writer, results []bench.Result) error {
 		rows = append(rows, []string{
 			r.URL, fmt.Sprintf("%.0f", r.Rate), fmt.Sprintf("%.2f", r.Rate/results[0].Rate), fmt.Sprintf("%.0f", r.Consuming),
 			fmt.Sprintf("%.2f", r.ConfirmP50), fmt.Sprintf("%.2f", r.ConfirmP99), known(r.CPUPerMessage, "%.1f"), known(r.WrittenPayload, "%.2f"),
-			known(r.Syncs, "%.0f"), known(r.MessagesPerGo, "%.0f"), known(r.ResidentMiB, "%.0f"),
+			known(r.Syncs, "%.0f"), known(r.MessagesPerSync, "%.0f"), known(r.ResidentMiB, "%.0f"),
 		})
 	}
 	return table(w, "BROKER CONFIRMED/S RATIO CONSUMED/S P50-MS P99-MS CPU-US/MSG WRITTEN/PAYLOAD SYNCS/S MSGS/SYNC RESIDENT-MIB", rows)

@@ -112,6 +112,18 @@ func newTimes() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
 }
 
+// ahead reports whether publishers should wait for consumers.
+func (r *run) ahead() bool {
+	if r.load.Consumers == 0 || r.load.Backlog == 0 {
+		return false
+	}
+	consumed := r.consumed.Load()
+	if r.load.Kind == "stream" {
+		consumed /= int64(r.load.Consumers)
+	}
+	return r.confirmed.Load()-consumed > r.load.Backlog
+}
+
 // note keeps the first error and ends the run.
 func (r *run) note(err error) {
 	if err == nil {
