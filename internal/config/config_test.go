@@ -117,3 +117,23 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumented holds the table of settings in docs/OPERATIONS.md against the settings. It prints the table if that is wrong.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	table.WriteString("| setting | default | bounds | meaning |\n|---|---|---|---|\n")
+	for _, s := range Settings() {
+		value := "none"
+		if s.Default != "" {
+			value = "`" + s.Default + "`"
+		}
+		table.WriteString("| `" + s.Key + "` | " + value + " | " + s.Bounds + " | " + s.Doc + " |\n")
+	}
+	if !strings.Contains(string(text), table.String()) {
+		t.Errorf("docs/OPERATIONS.md lacks this table:\n%s", table.String())
+	}
+}

@@ -190,7 +190,7 @@ func (b *backend) Metrics() admin.Metrics {
 	out := admin.Metrics{Storage: admin.StorageMetrics{
 		Syncs: m.Syncs, Groups: m.Groups, BytesWritten: m.BytesWritten, PayloadBytes: m.BatchBytes, Failures: uint64(h.Failures),
 		Files: uint64(m.Files), LiveBytes: uint64(m.LiveBytes), FreeBytes: m.Free, Reclaimed: m.FilesRecycled, Health: healthWord(h),
-		SyncSeconds: admin.Histogram{Count: m.Syncs, Sum: float64(m.SyncNanos) / 1e9},
+		SyncSeconds: float64(m.SyncNanos) / 1e9, MovedBytes: m.BytesMoved,
 	}}
 	out.Gateway.Blocked = blockedBy(h) != ""
 	out.Gateway.Connections = uint64(b.front.Connections())
@@ -215,8 +215,11 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 		g.Unknown += s.Unknown
 		g.Returned += s.Returned
 		g.Delivered += s.Delivered
-		g.Accepted += s.Settled
-		g.Requeued += s.Released
+		g.Settled += s.Settled
+		g.Released += s.Released
+		g.DeadLettered += s.DeadDone
+		g.DeadLettersKept += s.DeadKept
+		g.OldestUnconfirmed = max(g.OldestUnconfirmed, s.OldestAge.Seconds())
 		g.BufferedBytes += uint64(s.UnresolvedBytes)
 		for _, x := range s.Sessions {
 			g.Consumers += uint64(x.Consumers)
@@ -230,10 +233,13 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 		return
 	}
 	out.Replicas.States = map[admin.State]uint64{}
+	out.Replicas.Deduplicated = b.n.manager.Duplicates()
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
 			s := by[a.Partition]
 			out.Replicas.States[stateOf(by, a.Partition)]++
+			out.Replicas.StagedBytes += uint64(max(s.Staged, 0))
+			out.Replicas.DeadLetters += s.DeadLetters
 			if s.State == replica.Blocked {
 				out.Storage.Damaged++
 			}

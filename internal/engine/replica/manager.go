@@ -27,7 +27,11 @@ type Manager struct {
 	held    atomic.Pointer[string] // why publishes are held; nil: they are not
 
 	recovering atomic.Int64
+	duplicates atomic.Uint64
 }
+
+// Duplicates counts the publishes that were stored already under their number, those that a gateway sent again included.
+func (m *Manager) Duplicates() uint64 { return m.duplicates.Load() }
 
 // lane is what the replicas of one shared loop have in common. Only that loop touches it, so that none of it is needed per replica.
 type lane struct {

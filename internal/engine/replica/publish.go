@@ -126,6 +126,7 @@ func (a *admission) one(producer, seq, number uint64, repeated bool, h batch.Rec
 	}
 	switch {
 	case verdict == partition.Duplicate:
+		r.m.duplicates.Add(1)
 		a.at = max(a.at, at)
 	case verdict == partition.Absent, verdict == partition.New && repeated:
 		a.refuse(number, 1, "refused before", false)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (f *fake) DeletePermission(_ context.Context, user, vhost string) error {
 
 func (f *fake) Metrics() Metrics {
 	return Metrics{
-		Storage:  StorageMetrics{Syncs: 7, Health: "ok", SyncSeconds: Histogram{Bounds: []float64{0.001, 0.01}, Counts: []uint64{3, 6}, Count: 7, Sum: 0.1}},
+		Storage:  StorageMetrics{Syncs: 7, Health: "ok", Groups: 7, SyncSeconds: 0.1},
 		Gateway:  GatewayMetrics{Published: 11, Blocked: true},
 		Replicas: ReplicaMetrics{States: map[State]uint64{Serving: 2}},
 	}
@@ -385,12 +386,34 @@ func TestHealthAndMetrics(t *testing.T) {
 	}
 	for _, line := range []string{
 		"tanist_storage_syncs_total 7", "tanist_messages_published_total 11", "tanist_publishers_blocked 1", "tanist_storage_healthy 1",
-		`tanist_partitions{state="serving"} 2`, `tanist_partitions{state="waiting"} 0`, `tanist_storage_sync_seconds_bucket{le="0.01"} 6`,
-		"tanist_storage_sync_seconds_count 7", "tanist_ready 0", "# HELP tanist_messages_unknown_total",
+		`tanist_partitions{state="serving"} 2`, `tanist_partitions{state="waiting"} 0`, "tanist_storage_group_seconds_sum 0.1",
+		"tanist_storage_group_seconds_count 7", "tanist_ready 0", "# HELP tanist_messages_unknown_total",
 		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ",
 	} {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("metrics lack %q", line)
 		}
+	}
+}
+
+// TestMetricsDocumented holds the table of metrics in docs/OPERATIONS.md against the metrics. It prints the table if that is wrong.
+func TestMetricsDocumented(t *testing.T) {
+	document, err := os.ReadFile("../../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ask(handlerOf(newFake()), "", "GET", "/metrics", "").Body.String()
+	var table strings.Builder
+	table.WriteString("| metric | kind | meaning |\n|---|---|---|\n")
+	for line := range strings.Lines(text) {
+		if help, ok := strings.CutPrefix(line, "# HELP tanist_"); ok {
+			name, help, _ := strings.Cut(strings.TrimSpace(help), " ")
+			_, kind, _ := strings.Cut(text, "# TYPE tanist_"+name+" ")
+			kind, _, _ = strings.Cut(kind, "\n")
+			table.WriteString("| `tanist_" + name + "` | " + kind + " | " + help + " |\n")
+		}
+	}
+	if !strings.Contains(string(document), table.String()) {
+		t.Errorf("docs/OPERATIONS.md lacks this table:\n%s", table.String())
 	}
 }

@@ -37,6 +37,7 @@ var metrics = []metric{
 	counter("storage_groups_total", "Groups written to the journal; one write and one sync each.", func(m *Metrics) uint64 { return m.Storage.Groups }),
 	counter("storage_written_bytes_total", "Bytes written to log files, everything counted.", func(m *Metrics) uint64 { return m.Storage.BytesWritten }),
 	counter("storage_payload_bytes_total", "Of the bytes written, those of batches of records and events.", func(m *Metrics) uint64 { return m.Storage.PayloadBytes }),
+	counter("storage_moved_bytes_total", "Of the bytes written, those that reclaiming copied.", func(m *Metrics) uint64 { return m.Storage.MovedBytes }),
 	counter("storage_failures_total", "Writes and syncs that failed.", func(m *Metrics) uint64 { return m.Storage.Failures }),
 	counter("storage_reclaimed_files_total", "Log files that were reused.", func(m *Metrics) uint64 { return m.Storage.Reclaimed }),
 	gauge("storage_files", "Log files.", func(m *Metrics) float64 { return number(m.Storage.Files) }),
@@ -46,25 +47,21 @@ var metrics = []metric{
 	gauge("storage_healthy", "1 while the journal takes writes.", func(m *Metrics) float64 { return flag(m.Storage.Health == "ok") }),
 
 	gauge("connections", "Clients connected.", func(m *Metrics) float64 { return number(m.Gateway.Connections) }),
-	gauge("channels", "Channels open.", func(m *Metrics) float64 { return number(m.Gateway.Channels) }),
 	gauge("consumers", "Consumers attached through this node.", func(m *Metrics) float64 { return number(m.Gateway.Consumers) }),
 	gauge("publishers_blocked", "1 while publishers are blocked.", func(m *Metrics) float64 { return flag(m.Gateway.Blocked) }),
 	gauge("publish_buffered_bytes", "Bytes of published messages without an outcome yet.", func(m *Metrics) float64 { return number(m.Gateway.BufferedBytes) }),
-	counter("connections_opened_total", "Connections that clients opened.", func(m *Metrics) uint64 { return m.Gateway.ConnectionsOpened }),
-	counter("logins_refused_total", "Logins with a wrong user, password or virtual host.", func(m *Metrics) uint64 { return m.Gateway.LoginsRefused }),
 	counter("messages_published_total", "Messages taken from clients.", func(m *Metrics) uint64 { return m.Gateway.Published }),
 	counter("messages_confirmed_total", "Published messages whose every target confirmed.", func(m *Metrics) uint64 { return m.Gateway.Confirmed }),
 	counter("messages_refused_total", "Published messages that are definitely not stored.", func(m *Metrics) uint64 { return m.Gateway.Refused }),
 	counter("messages_unknown_total", "Published messages that may or may not be stored.", func(m *Metrics) uint64 { return m.Gateway.Unknown }),
-	counter("messages_deduplicated_total", "Published messages that were already stored under their number.", func(m *Metrics) uint64 { return m.Gateway.Deduplicated }),
 	counter("messages_returned_total", "Mandatory messages without a target.", func(m *Metrics) uint64 { return m.Gateway.Returned }),
+	gauge("oldest_unconfirmed_seconds", "Age of the oldest publish without an outcome.", func(m *Metrics) float64 { return m.Gateway.OldestUnconfirmed }),
 	counter("messages_delivered_total", "Messages handed to consumers.", func(m *Metrics) uint64 { return m.Gateway.Delivered }),
-	counter("messages_redelivered_total", "Of those, messages delivered before.", func(m *Metrics) uint64 { return m.Gateway.Redelivered }),
-	counter("messages_accepted_total", "Deliveries that consumers acknowledged.", func(m *Metrics) uint64 { return m.Gateway.Accepted }),
-	counter("messages_rejected_total", "Deliveries that consumers rejected.", func(m *Metrics) uint64 { return m.Gateway.Rejected }),
-	counter("messages_requeued_total", "Deliveries that came back to their place.", func(m *Metrics) uint64 { return m.Gateway.Requeued }),
-	counter("client_received_bytes_total", "Bytes read from clients.", func(m *Metrics) uint64 { return m.Gateway.BytesIn }),
-	counter("client_sent_bytes_total", "Bytes written to clients.", func(m *Metrics) uint64 { return m.Gateway.BytesOut }),
+
+	counter("messages_settled_total", "Deliveries that clients acknowledged, rejected or requeued.", func(m *Metrics) uint64 { return m.Gateway.Settled }),
+	counter("messages_released_total", "Deliveries given back because a consumer or its client went away.", func(m *Metrics) uint64 { return m.Gateway.Released }),
+	counter("messages_dead_lettered_total", "Dead letters published elsewhere, or dropped because they went in a circle.", func(m *Metrics) uint64 { return m.Gateway.DeadLettered }),
+	counter("dead_letters_failed_total", "Attempts to publish a dead letter that failed: the target is missing or refused it.", func(m *Metrics) uint64 { return m.Gateway.DeadLettersKept }),
 
 	counter("catalog_applied_total", "Index of the last catalog command applied.", func(m *Metrics) uint64 { return m.Catalog.Applied }),
 	gauge("catalog_term", "Term of the catalog's consensus.", func(m *Metrics) float64 { return number(m.Catalog.Term) }),
@@ -73,17 +70,15 @@ var metrics = []metric{
 	gauge("messages_ready", "Messages ready in the queues that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Ready) }),
 	gauge("messages_unsettled", "Messages delivered and not settled in the queues that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Unsettled) }),
 	gauge("stream_records", "Records kept in the streams that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Records) }),
-	gauge("oldest_unconfirmed_seconds", "Age of the oldest publish without an outcome.", func(m *Metrics) float64 { return m.Replicas.OldestUnconfirmed }),
+	gauge("dead_letters_waiting", "Dead letters that wait to be published elsewhere.", func(m *Metrics) float64 { return number(m.Replicas.DeadLetters) }),
+	gauge("staged_bytes", "Bytes admitted and not yet confirmed.", func(m *Metrics) float64 { return number(m.Replicas.StagedBytes) }),
+	counter("messages_deduplicated_total", "Publishes that were stored already under their number, those that a gateway sent again included.", func(m *Metrics) uint64 { return m.Replicas.Deduplicated }),
 	counter("transitions_total", "Changes of owner on this node, restarts included.", func(m *Metrics) uint64 { return m.Replicas.Transitions }),
-	counter("cut_entries_total", "Log entries that were cut.", func(m *Metrics) uint64 { return m.Replicas.CutEntries }),
-	counter("messages_dead_lettered_total", "Messages that were dead-lettered.", func(m *Metrics) uint64 { return m.Replicas.DeadLettered }),
-	counter("messages_expired_total", "Messages whose time to live ran out.", func(m *Metrics) uint64 { return m.Replicas.Expired }),
-	counter("messages_dropped_total", "Messages dropped over a length limit.", func(m *Metrics) uint64 { return m.Replicas.Dropped }),
 }
 
 var (
 	statesDesc = prometheus.NewDesc("tanist_partitions", "Partitions that this node owns, by state.", []string{"state"}, nil)
-	syncDesc   = prometheus.NewDesc("tanist_storage_sync_seconds", "How long a sync took.", nil, nil)
+	groupDesc  = prometheus.NewDesc("tanist_storage_group_seconds", "How long writing and syncing a group took.", nil, nil)
 	readyDesc  = prometheus.NewDesc("tanist_ready", "1 when this node serves every partition it owns.", nil, nil)
 )
 
@@ -93,7 +88,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- statesDesc
-	out <- syncDesc
+	out <- groupDesc
 	out <- readyDesc
 }
 
@@ -106,13 +101,6 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, s := range States {
 		out <- prometheus.MustNewConstMetric(statesDesc, prometheus.GaugeValue, float64(snap.Replicas.States[s]), string(s))
 	}
-	h := snap.Storage.SyncSeconds
-	buckets := map[float64]uint64{}
-	for i, bound := range h.Bounds {
-		if i < len(h.Counts) {
-			buckets[bound] = h.Counts[i]
-		}
-	}
-	out <- prometheus.MustNewConstHistogram(syncDesc, h.Count, h.Sum, buckets)
+	out <- prometheus.MustNewConstSummary(groupDesc, snap.Storage.Groups, snap.Storage.SyncSeconds, nil)
 	out <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, flag(c.backend.Ready() == nil))
 }
