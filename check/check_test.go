@@ -64,9 +64,11 @@ func counts(r string, n uint64) Event { return Event{Kind: Counted, Resource: r,
 func moves(r string, to uint64) Event {
 	return Event{Kind: CursorSent, Resource: r, Cursor: "c", Offset: to}
 }
+
 func movedTo(r string, to uint64) Event {
 	return Event{Kind: CursorKept, Resource: r, Cursor: "c", Offset: to}
 }
+
 func owned(r string, epoch uint64, owner, cause string) Event {
 	return Event{Kind: Owned, Resource: r, Epoch: epoch, Owner: owner, Cause: cause}
 }

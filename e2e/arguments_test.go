@@ -19,11 +19,21 @@ func TestQueueArguments(t *testing.T) {
 		name string
 		run  func(*testing.T, *broker, *amqp.Channel)
 	}{
-		{"message TTL", ttl}, {"expiration of a message", expiration}, {"max-length drops the head", dropHead},
-		{"max-length refuses", rejectPublish}, {"dead letters carry x-death", deadLetters}, {"delivery limit", deliveryLimit},
-		{"nack of several requeues to their places", requeueSeveral}, {"single active consumer", singleActive},
-		{"consumer priority", priority}, {"delay", delay}, {"expires", expires}, {"inequivalent declare names the argument", inequivalent},
-		{"exclusive elsewhere", exclusiveElsewhere}, {"prefetch", prefetch}, {"purge and conditional delete", purgeAndDelete},
+		{"message TTL", ttl},
+		{"expiration of a message", expiration},
+		{"max-length drops the head", dropHead},
+		{"max-length refuses", rejectPublish},
+		{"dead letters carry x-death", deadLetters},
+		{"delivery limit", deliveryLimit},
+		{"nack of several requeues to their places", requeueSeveral},
+		{"single active consumer", singleActive},
+		{"consumer priority", priority},
+		{"delay", delay},
+		{"expires", expires},
+		{"inequivalent declare names the argument", inequivalent},
+		{"exclusive elsewhere", exclusiveElsewhere},
+		{"prefetch", prefetch},
+		{"purge and conditional delete", purgeAndDelete},
 		{"unsupported arguments", unsupported},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, b, b.channel()) })

@@ -20,8 +20,11 @@ func everyOperation() []Item {
 	n, s := int64(5), "dlx"
 	p := ident.Partition{Incarnation: 1}
 	args := value.Table{
-		{Name: "x-max-length", Value: value.Of(-300)}, {Name: "f", Value: value.Of(1.5)}, {Name: "b", Value: value.Of(true)},
-		{Name: "t", Value: value.Value{Kind: value.Time, Int: 9}}, {Name: "l", Value: value.Of([]value.Value{value.Of("x"), {}})},
+		{Name: "x-max-length", Value: value.Of(-300)},
+		{Name: "f", Value: value.Of(1.5)},
+		{Name: "b", Value: value.Of(true)},
+		{Name: "t", Value: value.Value{Kind: value.Time, Int: 9}},
+		{Name: "l", Value: value.Of([]value.Value{value.Of("x"), {}})},
 		{Name: "m", Value: value.Of(value.Table{{Name: "k", Value: value.Of("\xff")}})},
 	}
 	home := &Home{Node: "n1", Boot: 1, Session: 7}

@@ -290,7 +290,7 @@ func (r *rig) rewind(n int) {
 func (r *rig) inherit(t *rapid.T) {
 	var lengths []string
 	n := len(r.pending)
-	for r.pending != nil && len(r.pending) > 0 {
+	for len(r.pending) > 0 {
 		lengths = append(lengths, fmt.Sprint(r.m.StagedLength()))
 		last := r.pending[0].b
 		if last.Count > 0 && r.m.Serving() {

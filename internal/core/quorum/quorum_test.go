@@ -169,9 +169,16 @@ func jointCase(t *testing.T, p Policy, kind catalog.Kind, old, changed uint) {
 func TestPositionIsTheHighestConfirmed(t *testing.T) {
 	const e, top = 4, 3
 	sets := [][]Set{
-		{{members(0b1111, e), 1}}, {{members(0b1111, e), 2}}, {{members(0b1111, e), 3}}, {{members(0b1111, e), 4}},
-		{{members(0b0111, e), 2}, {members(0b1101, e), 2}}, {{members(0b0011, e), 2}, {members(0b1111, e), 3}}, {{members(0b0001, e), 1}},
-		{{members(0b0011, e), 3}}, {{members(0b0011, e), 0}}, {},
+		{{members(0b1111, e), 1}},
+		{{members(0b1111, e), 2}},
+		{{members(0b1111, e), 3}},
+		{{members(0b1111, e), 4}},
+		{{members(0b0111, e), 2}, {members(0b1101, e), 2}},
+		{{members(0b0011, e), 2}, {members(0b1111, e), 3}},
+		{{members(0b0001, e), 1}},
+		{{members(0b0011, e), 3}},
+		{{members(0b0011, e), 0}},
+		{},
 	}
 	for _, set := range sets {
 		for code := range (top + 1) * (top + 1) * (top + 1) * (top + 1) {

@@ -52,6 +52,7 @@ type counting struct {
 }
 
 func (c *counting) Resolved(tags []broker.Tag, _ broker.Outcome, _ string) { c.resolved += len(tags) }
+
 func (c *counting) Delivered(_ uint64, ds []broker.Delivery) {
 	c.delivered += len(ds)
 	c.refs = c.refs[:0]

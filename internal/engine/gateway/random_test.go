@@ -22,7 +22,6 @@ type rough struct {
 	expect    uint64 // of the gateway's producer
 	log       []numbered
 	confirmed int
-	taken     map[uint64]int // sequences of the present producer that are in the log: where
 	lose      bool
 	deaf      bool
 }

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"bytes"
-	"sync/atomic"
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/batch"
@@ -56,7 +55,6 @@ type benchGateway struct {
 	eat   bool
 	open  int // settles not confirmed
 	done  chan struct{}
-	up    atomic.Bool
 }
 
 func (g *benchGateway) Send(m any) { g.box.Post(m) }

@@ -39,7 +39,6 @@ type lane struct {
 	assigned []queue.Assignment
 	fetches  []stream.Fetch
 	dead     []queue.DeadLetter
-	spans    []batch.Span
 	builders []*batch.Builder
 	loading  int        // replicas that read their state
 	toLoad   []*replica // that wait for their turn to

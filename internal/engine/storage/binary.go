@@ -13,9 +13,7 @@ var errBody = errors.New("storage: a frame's body is malformed")
 
 func appendU64(p []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(p, v) }
 
-// A tail is 56 bytes: position, offset, events, epoch, time, link.
-const tailSize = 56
-
+// appendTail appends a tail, 56 bytes: position, offset, events, epoch, time, link.
 func appendTail(p []byte, t batch.Tail) []byte {
 	p = appendU64(p, t.Position)
 	p = appendU64(p, t.Offset)

@@ -21,22 +21,22 @@ type Copy struct {
 	deleted bool
 
 	// The rest is as logged: what a checkpoint says of the copy. The writer changes it when it places a frame.
-	logged           batch.Tail
-	promise          uint64
-	roleEpoch        uint64
-	role             partition.Role
-	head, headOffset uint64 // what was dropped by DropHead
-	damaged          string
-	missing          map[uint32]string // files that a checkpoint names and that are not there; only while the store opens
-	spans            []span
-	bytes            int64 // of the batches in spans
-	records          uint64
-	snap             *snapshot
-	pending          *snapshot // pages written since the last whole snapshot
-	retainFrom       uint64    // not logged: said anew after every start
-	live             []partition.Span
-	queued           int32  // operations waiting for a group, under the queue's lock
-	inGroup          uint32 // frames in the group that is being built: the writer's own
+	logged     batch.Tail
+	promise    uint64
+	roleEpoch  uint64
+	role       partition.Role
+	head       uint64 // what was dropped by DropHead
+	damaged    string
+	missing    map[uint32]string // files that a checkpoint names and that are not there; only while the store opens
+	spans      []span
+	bytes      int64 // of the batches in spans
+	records    uint64
+	snap       *snapshot
+	pending    *snapshot // pages written since the last whole snapshot
+	retainFrom uint64    // not logged: said anew after every start
+	live       []partition.Span
+	queued     int32  // operations waiting for a group, under the queue's lock
+	inGroup    uint32 // frames in the group that is being built: the writer's own
 }
 
 // Partition is whose copy it is.

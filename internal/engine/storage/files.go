@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -278,9 +277,6 @@ func parseFooter(body []byte) (*footer, error) {
 	}
 	return ft, d.err()
 }
-
-// isFull reports whether an error says that there is no space.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

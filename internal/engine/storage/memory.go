@@ -16,17 +16,16 @@ import (
 type Memory struct {
 	part ident.Partition
 
-	mu         sync.Mutex
-	batches    []batch.Batch
-	tail       batch.Tail
-	promise    uint64
-	role       partition.Role
-	roleEpoch  uint64
-	snapshot   batch.Tail
-	retainFrom uint64
-	bytes      int64
-	records    uint64
-	deleted    bool
+	mu        sync.Mutex
+	batches   []batch.Batch
+	tail      batch.Tail
+	promise   uint64
+	role      partition.Role
+	roleEpoch uint64
+	snapshot  batch.Tail
+	bytes     int64
+	records   uint64
+	deleted   bool
 }
 
 // NewMemory makes an empty log.

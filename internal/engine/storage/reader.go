@@ -18,7 +18,6 @@ type reader struct {
 	mb exec.Mailbox
 
 	reclaiming bool // a look is asked for or under way
-	again      bool
 	stopped    func()
 	scrub      place
 	scrubbed   int64 // bytes since the scrub's place was last written down

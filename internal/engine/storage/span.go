@@ -22,13 +22,6 @@ type entry struct {
 func (e entry) end() uint64       { return e.position + uint64(e.count) }
 func (e entry) endOffset() uint64 { return e.offset + uint64(e.records) }
 
-// tail is where the log stood after e. Entries that are no records are what positions have over offsets.
-func (e entry) tail() batch.Tail {
-	return batch.Tail{
-		Position: e.end(), Offset: e.endOffset(), Events: e.end() - e.endOffset(), Epoch: e.epoch, Time: e.time, Link: e.link,
-	}
-}
-
 // span is a run of a copy's batches in one file. A copy has its spans in order of position; between two of them there may
 // be a gap, where everything was settled and its file reclaimed.
 type span struct {

@@ -19,7 +19,6 @@ type op struct {
 	link   batch.Link
 	tail   batch.Tail
 	body   []byte
-	from   *logFile                   // of what is moved: where it was read
 	old    entry                      // of what is moved
 	before func() bool                // called before the frame is placed; false drops the frame, and done hears nil
 	placed func(f *logFile, at int64) // called when the frame has been placed
@@ -75,7 +74,6 @@ type writer struct {
 	groupFrom       uint64
 	footer          int64 // estimated bytes of the current file's footer
 	sinceCheckpoint int64
-	checkpointSize  int64
 	sinceSpace      int64
 	parked          bool // no space: the queue waits
 	retry           func() bool

@@ -18,15 +18,24 @@ type nothing struct {
 
 func (n *nothing) Open(_ broker.Peer, l broker.Listener) broker.Session { n.l = l; return n }
 
-func (n *nothing) Authenticate(_, _ string, done func(*broker.Error))                   { done(nil) }
-func (n *nothing) Login(_, _, _ string, done func(*broker.Error))                       { done(nil) }
-func (n *nothing) SetSecret(_ string, done func(*broker.Error))                         { done(nil) }
+func (n *nothing) Authenticate(_, _ string, done func(*broker.Error)) { done(nil) }
+
+func (n *nothing) Login(_, _, _ string, done func(*broker.Error)) { done(nil) }
+
+func (n *nothing) SetSecret(_ string, done func(*broker.Error)) { done(nil) }
+
 func (n *nothing) DeclareExchange(_ catalog.Exchange, _ bool, done func(*broker.Error)) { done(nil) }
-func (n *nothing) DeleteExchange(_ string, _ bool, done func(*broker.Error))            { done(nil) }
-func (n *nothing) Bind(_ catalog.Binding, done func(*broker.Error))                     { done(nil) }
-func (n *nothing) Unbind(_ catalog.Binding, done func(*broker.Error))                   { done(nil) }
-func (n *nothing) DeleteQueue(_ string, _, _ bool, done func(uint32, *broker.Error))    { done(0, nil) }
-func (n *nothing) PurgeQueue(_ string, done func(uint32, *broker.Error))                { done(0, nil) }
+
+func (n *nothing) DeleteExchange(_ string, _ bool, done func(*broker.Error)) { done(nil) }
+
+func (n *nothing) Bind(_ catalog.Binding, done func(*broker.Error)) { done(nil) }
+
+func (n *nothing) Unbind(_ catalog.Binding, done func(*broker.Error)) { done(nil) }
+
+func (n *nothing) DeleteQueue(_ string, _, _ bool, done func(uint32, *broker.Error)) { done(0, nil) }
+
+func (n *nothing) PurgeQueue(_ string, done func(uint32, *broker.Error)) { done(0, nil) }
+
 func (n *nothing) Get(_ string, _ bool, done func(broker.Delivery, bool, *broker.Error)) {
 	done(broker.Delivery{}, false, nil)
 }

@@ -330,9 +330,14 @@ var flags = []struct {
 	name string
 	flag uint16
 }{
-	{"content-type", wire.HasContentType}, {"headers", wire.HasHeaders}, {"delivery-mode", wire.HasDeliveryMode},
-	{"priority", wire.HasPriority}, {"correlation-id", wire.HasCorrelationID}, {"reply-to", wire.HasReplyTo},
-	{"expiration", wire.HasExpiration}, {"user-id", wire.HasUserID},
+	{"content-type", wire.HasContentType},
+	{"headers", wire.HasHeaders},
+	{"delivery-mode", wire.HasDeliveryMode},
+	{"priority", wire.HasPriority},
+	{"correlation-id", wire.HasCorrelationID},
+	{"reply-to", wire.HasReplyTo},
+	{"expiration", wire.HasExpiration},
+	{"user-id", wire.HasUserID},
 }
 
 func properties(t *testing.T, args map[string]string) []byte {

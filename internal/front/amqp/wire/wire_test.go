@@ -180,14 +180,23 @@ func TestProperties(t *testing.T) {
 func TestTableInTheBrokersTerms(t *testing.T) {
 	got := append(everything(), wire.Field{Name: "t", Value: wire.Int64(5)}).Core()
 	want := value.Table{
-		{Name: "t", Value: value.Of(true)}, {Name: "b", Value: value.Of(-7)}, {Name: "B", Value: value.Of(200)},
-		{Name: "s", Value: value.Of(-300)}, {Name: "u", Value: value.Of(60000)}, {Name: "I", Value: value.Of(-70000)},
-		{Name: "i", Value: value.Of(4_000_000_000)}, {Name: "l", Value: value.Of(math.MinInt64)}, {Name: "f", Value: value.Of(0.5)},
-		{Name: "d", Value: value.Of(math.Pi)}, {Name: "D", Value: value.Of(-3.14)}, {Name: "S", Value: value.Of("text")},
+		{Name: "t", Value: value.Of(true)},
+		{Name: "b", Value: value.Of(-7)},
+		{Name: "B", Value: value.Of(200)},
+		{Name: "s", Value: value.Of(-300)},
+		{Name: "u", Value: value.Of(60000)},
+		{Name: "I", Value: value.Of(-70000)},
+		{Name: "i", Value: value.Of(4_000_000_000)},
+		{Name: "l", Value: value.Of(math.MinInt64)},
+		{Name: "f", Value: value.Of(0.5)},
+		{Name: "d", Value: value.Of(math.Pi)},
+		{Name: "D", Value: value.Of(-3.14)},
+		{Name: "S", Value: value.Of("text")},
 		{Name: "A", Value: value.Of([]value.Value{value.Of("a"), value.Of(1), value.Of([]value.Value{})})},
 		{Name: "T", Value: value.Value{Kind: value.Time, Int: 1_700_000_000}},
 		{Name: "F", Value: value.Of(value.Table{{Name: "in", Value: value.Of("side")}})},
-		{Name: "V", Value: value.Value{}}, {Name: "x", Value: value.Of("\x00\xff")},
+		{Name: "V", Value: value.Value{}},
+		{Name: "x", Value: value.Of("\x00\xff")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
