@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Options say what to simulate. The zero value of everything but Seed is a sensible default.
+type Options struct {
+	Seed uint64 `json:"seed"`
+	// For is how long clients work, in virtual time; default 4 s. Faults come within it, healing and judging after.
+	For time.Duration `json:"for"`
+	// Faults are those that may happen; nil means all of them. Which of them do is drawn from the seed.
+	Faults []Fault `json:"faults"`
+	// Skip leaves out the faults at these places of the plan, without changing anything that is drawn for the others.
+	Skip []int `json:"skip,omitempty"`
+	// Clients is how many work at a time; default drawn, 1 to 6.
+	Clients int `json:"clients,omitempty"`
+	// Verbose receives what happens, line by line; nil for nothing.
+	Verbose func(line string) `json:"-"`
+
+	plant plant
+}
+
+// Fault is a kind of fault.
+type Fault string
+
+// The kinds of fault that one node can meet.
+const (
+	FaultCrash   Fault = "crash"    // unsynced data lost, kept or torn, as a kernel may
+	FaultRestart Fault = "restart"  // a clean stop and start
+	FaultWrite   Fault = "write"    // EIO on the nth write
+	FaultSync    Fault = "sync"     // EIO on the nth sync
+	FaultFull    Fault = "full"     // no space left, and later again
+	FaultStall   Fault = "stall"    // syncs take very long
+	FaultPause   Fault = "pause"    // the process stands still
+	FaultFlip    Fault = "flip"     // a bit of stored bytes turns
+	FaultClock   Fault = "clock"    // the wall clock jumps
+	FaultBoot    Fault = "bootloop" // crashes again while it starts
+)
+
+// Faults are all kinds of fault.
+var Faults = []Fault{
+	FaultCrash, FaultRestart, FaultWrite, FaultSync, FaultFull, FaultStall, FaultPause, FaultFlip, FaultClock, FaultBoot,
+}
+
+// Result is what came of a simulation.
+type Result struct {
+	Options Options       `json:"options"`
+	Hash    uint64        `json:"hash"`   // of schedule, events and history: the same for the same Options
+	Steps   uint64        `json:"steps"`  // of the schedule
+	Events  uint64        `json:"events"` // judged
+	Virtual time.Duration `json:"virtual"`
+	Injured []string      `json:"faults"` // what was injected, in order
+	Counts  Counts        `json:"counts"`
+	// Failure is empty if every promise was kept.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Counts say how much a simulation has put to the test.
+type Counts struct {
+	Published, Confirmed, Refused, Unknown   uint64
+	Delivered, Settled, Requeued, Rejected   uint64
+	Read, Cursors, Declared, Deleted, Purges uint64
+	Runs, Sessions                           uint64
+	Damaged                                  uint64
+}
+
+// Failed reports whether a promise was broken.
+func (r Result) Failed() bool { return r.Failure != "" }
+
+// Command is the command that repeats the simulation.
+func (r Result) Command() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "tanist sim --seed %d", r.Options.Seed)
+	if r.Options.For != defaultFor {
+		fmt.Fprintf(&b, " --virtual %s", r.Options.For)
+	}
+	if r.Options.Faults != nil {
+		names := make([]string, len(r.Options.Faults))
+		for i, f := range r.Options.Faults {
+			names[i] = string(f)
+		}
+		fmt.Fprintf(&b, " --faults %s", strings.Join(names, ","))
+	}
+	if len(r.Options.Skip) > 0 {
+		fmt.Fprintf(&b, " --skip %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Options.Skip), " ", ","), "[]"))
+	}
+	if r.Options.Clients > 0 {
+		fmt.Fprintf(&b, " --clients %d", r.Options.Clients)
+	}
+	return b.String()
+}
+
+const defaultFor = 4 * time.Second
+
+func (o Options) withDefaults() Options {
+	if o.plant == nil {
+		o.plant = honest{}
+	}
+	if o.For == 0 {
+		o.For = defaultFor
+	}
+	return o
+}

@@ -1,0 +1,26 @@
+package sim
+
+import (
+	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+// plant is a fault of the product itself, put in by a test to show that it would be found: only tests can make one. Without one,
+// everything passes as it is.
+type plant interface {
+	// disk stands between the node and its files.
+	disk(w *world, fs vfs.FS) vfs.FS
+	// log stands between a replica and the log of one copy. The witness hears what it says.
+	log(w *world, l replica.Log) replica.Log
+	// toOwner and toGateway pass messages on.
+	toOwner(e *ears, msg any)
+	toGateway(m *mouth, msg any)
+}
+
+// honest plants nothing.
+type honest struct{}
+
+func (honest) disk(_ *world, fs vfs.FS) vfs.FS         { return fs }
+func (honest) log(_ *world, l replica.Log) replica.Log { return l }
+func (honest) toOwner(e *ears, msg any)                { e.to.Send(msg) }
+func (honest) toGateway(m *mouth, msg any)             { m.to.Send(msg) }

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/tanist/tanist/check"
+)
+
+// Run runs one simulation. It never fails other than in the Result.
+func Run(opt Options) Result {
+	w := newWorld(opt)
+	w.runSafely()
+	r := Result{
+		Options: w.opt, Hash: w.sim.Hash(), Steps: w.sim.Steps(), Events: w.judge.Events(), Virtual: w.sim.Now(), Injured: w.injured,
+		Counts: w.counts,
+	}
+	switch {
+	case w.fault != nil && w.judge.Failed():
+		r.Failure = fmt.Sprintf("%v\n%v", w.judge.Verdict(), w.fault)
+	case w.fault != nil:
+		r.Failure = w.fault.Error()
+	case w.judge.Failed():
+		r.Failure = w.judge.Verdict().Error()
+	}
+	return r
+}
+
+// runSafely makes a panic of the product a failure with a seed.
+func (w *world) runSafely() {
+	defer func() {
+		if p := recover(); p != nil {
+			w.fail("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	w.run()
+}
+
+// run is a simulation from its first start to the verdict.
+func (w *world) run() {
+	faults := w.plan()
+	w.boot()
+	if !w.await("the first start", func() bool { return w.host != nil && w.host.serving }) {
+		return
+	}
+	w.load(faults)
+	w.heal()
+	if w.refusesDamage() || !w.await("service after the faults", func() bool { return w.host != nil && w.host.serving }) {
+		return
+	}
+	if !w.quiesce() || !w.empty() {
+		return
+	}
+	// What was confirmed as settled stays so over one more crash, and what was read is where it was.
+	w.crash(w.rng.Uint64())
+	w.boot()
+	if w.await("service after the last crash", func() bool { return w.host != nil && w.host.serving }) {
+		w.empty()
+	}
+}
+
+// await lets virtual time pass until cond holds, for as long as the node may take.
+func (w *world) await(what string, cond func() bool) bool {
+	w.sim.RunUntil(func() bool { return cond() || w.failed() || w.flipped && w.host != nil && w.host.refused != nil }, patience)
+	if w.failed() || w.refusesDamage() {
+		return false
+	}
+	if !cond() {
+		w.fail("no %s within %v of virtual time: %s", what, patience, w.why())
+		return false
+	}
+	return true
+}
+
+// refusesDamage reports whether the node does not start because what it kept was damaged on purpose, and says so. That is as good an
+// end as any: there is no other copy to repair it from.
+func (w *world) refusesDamage() bool { return w.flipped && w.host != nil && w.host.refused != nil }
+
+// load has clients work while the planned faults happen.
+func (w *world) load(faults []planned) {
+	w.loading = true
+	w.schedule(faults)
+	end := w.sim.Now() + w.opt.For
+	w.sim.RunUntil(func() bool { return w.failed() || w.sim.Now() >= end }, w.opt.For)
+	w.loading = false
+}
+
+// quiesce has the clients stop and waits for every outcome.
+func (w *world) quiesce() bool {
+	ok := w.await("outcome of every publish", func() bool {
+		return !slices.ContainsFunc(w.clients, func(c *client) bool { return !c.ended && len(c.waiting) > 0 })
+	})
+	if !ok {
+		return false
+	}
+	w.see(check.Event{Kind: check.Quiet})
+	for _, c := range w.clients {
+		c.box.Post(stop{func() {}})
+	}
+	return w.await("end of every session", func() bool {
+		return !slices.ContainsFunc(w.clients, func(c *client) bool { return c.session != nil && !c.ended })
+	})
+}
+
+// Many runs simulations with seeds from first on, n of them or for as long as limit, whichever ends first, and stops at the first
+// that fails, which is shrunk. Zero means no bound. report hears of each.
+func Many(ctx context.Context, opt Options, n int, limit time.Duration, report func(Result)) (failed *Result) {
+	began := time.Now()
+	for i := 0; (n == 0 || i < n) && (limit == 0 || time.Since(began) < limit) && ctx.Err() == nil; i++ {
+		r := Run(opt)
+		if r.Failed() {
+			r = Shrink(r)
+		}
+		if report != nil {
+			report(r)
+		}
+		if r.Failed() {
+			return &r
+		}
+		opt.Seed++
+	}
+	return nil
+}
+
+// Fresh draws a seed that was not used before.
+func Fresh() uint64 { return rand.Uint64() >> 16 }
+
+// Shrink looks for a smaller simulation that fails too: fewer faults, less time, fewer clients. It runs some dozens of simulations.
+func Shrink(r Result) Result {
+	try := func(change func(*Options)) bool {
+		opt := r.Options
+		opt.Skip = slices.Clone(opt.Skip)
+		change(&opt)
+		if smaller := Run(opt); smaller.Failed() {
+			r = smaller
+			return true
+		}
+		return false
+	}
+	for range 8 {
+		if r.Options.For < 200*time.Millisecond || !try(func(o *Options) { o.For = o.For / 2 }) {
+			break
+		}
+	}
+	plan := newWorld(r.Options).plan()
+	for i := len(plan) - 1; i >= 0; i-- {
+		if plan[i].kind != "" {
+			try(func(o *Options) { o.Skip = append(o.Skip, i) })
+		}
+	}
+	for n := 1; n <= 3; n++ {
+		if try(func(o *Options) { o.Clients = n }) {
+			break
+		}
+	}
+	return r
+}
+
+// Print writes a result for people.
+func Print(out io.Writer, r Result) {
+	c := r.Counts
+	fmt.Fprintf(out, "seed %d: %d steps, %v virtual, %d runs of the node, %d faults, %d published (%d confirmed, %d refused, %d unknown), "+
+		"%d delivered, %d settles confirmed, %d read, hash %016x\n", r.Options.Seed, r.Steps, r.Virtual.Round(time.Millisecond), c.Runs,
+		len(r.Injured), c.Published, c.Confirmed, c.Refused, c.Unknown, c.Delivered, c.Settled, c.Read, r.Hash)
+	if !r.Failed() {
+		return
+	}
+	fmt.Fprintf(out, "FAILED: %s\nfaults:\n", r.Failure)
+	for _, f := range r.Injured {
+		fmt.Fprintf(out, "  %s\n", f)
+	}
+	fmt.Fprintf(out, "again with: %s\n", r.Command())
+}

@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// show gives what people need to look into a failure.
+func show(t *testing.T, r Result) {
+	t.Helper()
+	if r.Failed() {
+		r = Shrink(r)
+		t.Errorf("%s\nagain with: %s\nfaults: %q", r.Failure, r.Command(), r.Injured)
+	}
+}
+
+// budget is how long the tests of this package may look for failures, of which each part takes its share.
+func budget() time.Duration {
+	if testing.Short() {
+		return 15 * time.Second
+	}
+	if text := os.Getenv("TANIST_SIM_FOR"); text != "" {
+		if d, err := time.ParseDuration(text); err == nil {
+			return d
+		}
+	}
+	return 60 * time.Second
+}
+
+// TestFixedSeeds runs the same simulations every time, some of each kind of fault and some of all.
+func TestFixedSeeds(t *testing.T) {
+	kinds := append([][]Fault{nil, {}}, single()...)
+	for _, k := range kinds {
+		t.Run(fmt.Sprintf("%v", k), func(t *testing.T) {
+			t.Parallel()
+			n := uint64(6)
+			if testing.Short() {
+				n = 2
+			}
+			for seed := range n {
+				show(t, Run(Options{Seed: 1000 + seed, Faults: k}))
+			}
+		})
+	}
+}
+
+func single() [][]Fault {
+	var all [][]Fault
+	for _, f := range Faults {
+		all = append(all, []Fault{f})
+	}
+	return all
+}
+
+// TestFreshSeeds runs simulations that nobody has seen, for a bounded time. A seed that fails is printed, with the command that repeats
+// it, and belongs into TestRegressions once the reason is mended.
+func TestFreshSeeds(t *testing.T) {
+	first := Fresh()
+	t.Logf("seeds from %d on", first)
+	n := 0
+	for began := time.Now(); time.Since(began) < budget()/2 && !t.Failed(); n++ {
+		show(t, Run(Options{Seed: first + uint64(n)}))
+	}
+	t.Logf("%d simulations", n)
+}
+
+// TestSeedsReplayExactly runs each seed twice: schedule, events and history must be the same, whatever the faults are.
+func TestSeedsReplayExactly(t *testing.T) {
+	seen := map[uint64]bool{}
+	n := uint64(24)
+	if testing.Short() {
+		n = 8
+	}
+	for seed := range n {
+		a, b := Run(Options{Seed: seed}), Run(Options{Seed: seed})
+		if !reflect.DeepEqual(a, b) {
+			t.Fatalf("seed %d does not replay:\n%+v\n%+v", seed, a, b)
+		}
+		if seen[a.Hash] {
+			t.Fatalf("seed %d has the hash of another", seed)
+		}
+		seen[a.Hash] = true
+	}
+}
+
+// TestShrink plants a fault and demands that what is left of a failure is smaller and still one.
+func TestShrink(t *testing.T) {
+	var r Result
+	for seed := uint64(0); !r.Failed(); seed++ {
+		r = Run(Options{Seed: seed, plant: refuse{}})
+	}
+	small := Shrink(r)
+	if !small.Failed() {
+		t.Fatal("what was shrunk does not fail")
+	}
+	if small.Options.For >= r.Options.For || small.Options.Clients == 0 {
+		t.Fatalf("nothing was taken away: %+v", small.Options)
+	}
+	if again := Run(small.Options); again.Hash != small.Hash {
+		t.Fatal("what was shrunk does not replay")
+	}
+}
+
+// TestEveryFaultHappens keeps a fault from being planned and never coming to pass.
+func TestEveryFaultHappens(t *testing.T) {
+	for _, f := range Faults {
+		happened := false
+		for seed := uint64(0); seed < 5 && !happened; seed++ {
+			happened = len(Run(Options{Seed: seed, Faults: []Fault{f}}).Injured) > 0
+		}
+		if !happened {
+			t.Errorf("%s never happened", f)
+		}
+	}
+}
+
+// TestOneSeed runs the seed of TANIST_SIM_SEED, and says everything that happens.
+func TestOneSeed(t *testing.T) {
+	text := os.Getenv("TANIST_SIM_SEED")
+	if text == "" {
+		t.Skip("TANIST_SIM_SEED is not set")
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Seed: seed, Verbose: func(line string) { t.Log(line) }}
+	switch f := os.Getenv("TANIST_SIM_FAULTS"); f {
+	case "":
+	case "none":
+		opt.Faults = []Fault{}
+	default:
+		opt.Faults = []Fault{Fault(f)}
+	}
+	r := Run(opt)
+	Print(os.Stdout, r)
+	if r.Failed() {
+		t.Fatal("failed")
+	}
+}

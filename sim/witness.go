@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/replica"
+)
+
+// witness remembers, over all runs, what storage has reported as done of each copy, and holds what it finds at the next start against
+// it: storage's word must outlive a crash (design 2 §3, §10).
+type witness struct {
+	w      *world
+	copies map[ident.Partition]*testimony
+	deaf   bool // it holds nothing against anybody
+}
+
+// testimony is what storage said of one copy.
+type testimony struct {
+	tail    batch.Tail // of appends that were done
+	promise uint64
+	deleted bool
+}
+
+func newWitness(w *world) *witness { return &witness{w: w, copies: map[ident.Partition]*testimony{}} }
+
+func (n *witness) of(p ident.Partition) *testimony {
+	t := n.copies[p]
+	if t == nil {
+		t = &testimony{}
+		n.copies[p] = t
+	}
+	return t
+}
+
+// store is what a node's replicas see of its storage.
+func (n *witness) store(s replica.Store) replica.Store {
+	found := map[ident.Partition]bool{}
+	for _, l := range s.Copies() {
+		im := l.Image()
+		found[im.Partition] = true
+		n.hold(im)
+	}
+	for p, t := range n.copies {
+		if !n.deaf && !found[p] && !t.deleted && t.tail.Position > 0 {
+			n.w.lost(fmt.Sprintf("the store had confirmed entries of %v up to position %d and has no such copy", p, t.tail.Position))
+		}
+	}
+	return &witnessedStore{Store: s, n: n}
+}
+
+// hold compares a copy as it was found with what was said of it.
+func (n *witness) hold(im partition.Image) {
+	t := n.of(im.Partition)
+	if im.Damaged != "" || n.deaf {
+		return
+	}
+	switch {
+	case im.Tail.Position < t.tail.Position:
+		n.w.lost(fmt.Sprintf("%v: the log was durable up to position %d and ends at %d", im.Partition, t.tail.Position, im.Tail.Position))
+	case im.Tail.Position == t.tail.Position && im.Tail.Link != t.tail.Link:
+		n.w.lost(fmt.Sprintf("%v: the log ends at position %d as before, with another link", im.Partition, im.Tail.Position))
+	case im.Promise < t.promise:
+		n.w.lost(fmt.Sprintf("%v: epoch %d was promised, and %d is remembered", im.Partition, t.promise, im.Promise))
+	}
+	t.tail, t.promise = im.Tail, im.Promise
+}
+
+type witnessedStore struct {
+	replica.Store
+	n *witness
+}
+
+func (s *witnessedStore) Create(p ident.Partition) (replica.Log, error) {
+	l, err := s.Store.Create(p)
+	if err != nil {
+		return nil, err
+	}
+	return s.n.log(l), nil
+}
+
+func (s *witnessedStore) Copies() []replica.Log {
+	ls := s.Store.Copies()
+	for i, l := range ls {
+		ls[i] = s.n.log(l)
+	}
+	return ls
+}
+
+func (n *witness) log(l replica.Log) replica.Log {
+	p := l.Image().Partition
+	return &witnessedLog{Log: n.w.opt.plant.log(n.w, l), w: n.w, t: n.of(p)}
+}
+
+// witnessedLog notes what is reported as done.
+type witnessedLog struct {
+	replica.Log
+	w *world
+	t *testimony
+}
+
+func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done func(error)) {
+	run := l.w.counts.Runs
+	l.Log.Append(b, link, urgent, func(err error) {
+		if err == nil && l.w.counts.Runs == run {
+			l.t.tail = l.t.tail.After(b, link)
+		}
+		done(err)
+	})
+}
+
+func (l *witnessedLog) SetPromise(epoch uint64, done func(error)) {
+	run := l.w.counts.Runs
+	l.Log.SetPromise(epoch, func(err error) {
+		if err == nil && l.w.counts.Runs == run {
+			l.t.promise = max(l.t.promise, epoch)
+		}
+		done(err)
+	})
+}
+
+func (l *witnessedLog) Cut(to batch.Tail, done func(error)) {
+	l.t.tail = to // what is cut may be gone before that is reported
+	l.Log.Cut(to, done)
+}
+
+func (l *witnessedLog) Delete(done func(error)) {
+	l.t.deleted = true
+	l.Log.Delete(done)
+}

@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tanist/tanist/check"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage"
+	"github.com/tanist/tanist/internal/port/clock"
+	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+// world is one simulation.
+type world struct {
+	opt     Options
+	sim     *exec.Sim
+	clock   *clock.Sim
+	disk    *vfs.Memory
+	flipped bool
+	storage storage.Options
+	broken  bool // a write or sync of this run was made to fail
+	judge   *check.Checker
+	rng     *rand.Rand // of load and faults
+	host    *host
+
+	targets []*target
+	clients []*client
+	loading bool
+	pace    time.Duration // most that a client waits between two turns
+
+	numbers  uint64
+	messages uint64
+	counts   Counts
+	injured  []string
+	fault    error
+
+	tops    map[string]uint64          // highest offset seen and one, by key
+	offsets map[string][]uint64        // message at each offset seen, by key
+	parts   map[ident.Partition]string // key, by partition
+	ears    map[ident.Partition]*ears
+	witness *witness
+	taken   map[string]*reader // who works under a cursor
+}
+
+func newWorld(opt Options) *world {
+	opt = opt.withDefaults()
+	w := &world{
+		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
+		targets: makeTargets(), tops: map[string]uint64{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
+		taken: map[string]*reader{},
+	}
+	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
+	w.clock = clock.NewSim(w.sim.Now, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	w.disk, w.witness = vfs.NewMemory(opt.Seed), newWitness(w)
+	w.storage = storage.Options{
+		FileSize: 256 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
+		ScrubEvery: 50 * time.Millisecond,
+	}
+	for _, t := range w.targets {
+		t.gone = true
+	}
+	return w
+}
+
+// see records an event of the history, which is part of the hash too.
+func (w *world) see(e check.Event) {
+	e.At = int64(w.sim.Now())
+	w.sim.Note(string(e.Kind) + e.Resource + string(e.Outcome) + string(e.Settlement))
+	w.sim.Mix(e.Message)
+	w.sim.Mix(e.Offset)
+	if e.Kind == check.Delivered {
+		w.place(e)
+	}
+	if e.Kind == check.Settled {
+		w.counts.Settled++
+	}
+	if e.Kind == check.CursorKept {
+		w.counts.Cursors++
+	}
+	w.say("%s", describe(e))
+	w.judge.Observe(e)
+}
+
+// place remembers which message is at an offset.
+func (w *world) place(e check.Event) {
+	at := w.offsets[e.Resource]
+	for uint64(len(at)) <= e.Offset {
+		at = append(at, 0)
+	}
+	at[e.Offset] = e.Message
+	w.offsets[e.Resource] = at
+	w.tops[e.Resource] = max(w.tops[e.Resource], e.Offset+1)
+}
+
+func (w *world) seenOffset(t *target, rng *rand.Rand) uint64 {
+	if top := w.tops[t.key]; top > 0 {
+		return rng.Uint64N(top)
+	}
+	return 0
+}
+
+// take reserves a cursor for one reader at a time: two under one name are allowed, but nobody could say where it stands.
+func (w *world) take(t *target, cursor string) bool {
+	name := t.key + " " + cursor
+	if w.taken[name] != nil {
+		return false
+	}
+	w.taken[name] = &reader{}
+	return true
+}
+
+func (w *world) release(r *reader) {
+	if r.cursor != "" {
+		delete(w.taken, r.key+" "+r.cursor)
+	}
+}
+
+func (w *world) number() uint64 {
+	w.numbers++
+	return w.numbers
+}
+
+func (w *world) nextMessage() uint64 {
+	w.messages++
+	return w.messages
+}
+
+// later calls f after a few virtual milliseconds, if the node still runs by then.
+func (w *world) later(f func()) {
+	run := w.counts.Runs
+	w.sim.At(w.sim.Now()+time.Duration(1+w.rng.IntN(5))*time.Millisecond, func() {
+		if w.counts.Runs == run && w.host != nil {
+			f()
+		}
+	})
+}
+
+// fail notes a failure that is not of the history: the first one counts.
+func (w *world) fail(format string, a ...any) {
+	if w.fault == nil {
+		w.fault = fmt.Errorf(format, a...)
+		w.say("FAILED %v", w.fault)
+	}
+}
+
+func (w *world) failed() bool { return w.fault != nil || w.judge.Failed() }
+
+func (w *world) say(format string, a ...any) {
+	if w.opt.Verbose != nil {
+		w.opt.Verbose(fmt.Sprintf("%12v  ", w.sim.Now()) + fmt.Sprintf(format, a...))
+	}
+}
+
+// Emit takes what the node says of itself.
+func (w *world) Emit(e trace.Event) {
+	w.sim.Note(e.Name)
+	if w.opt.Verbose != nil {
+		w.say("%v %s %v", e.Level, e.Name, e.Attrs)
+	}
+	if w.host != nil {
+		w.host.hear(e)
+	}
+}
+
+func describe(e check.Event) string {
+	s := string(e.Kind)
+	if e.Resource != "" {
+		s += " " + e.Resource
+	}
+	if e.Message != 0 {
+		s += fmt.Sprintf(" message %d", e.Message)
+	}
+	if len(e.Targets) > 0 {
+		s += fmt.Sprintf(" to %v", e.Targets)
+	}
+	if e.HasOffset {
+		s += fmt.Sprintf(" offset %d", e.Offset)
+	}
+	if e.Reader != 0 {
+		s += fmt.Sprintf(" reader %d", e.Reader)
+	}
+	if e.Session != 0 {
+		s += fmt.Sprintf(" session %d", e.Session)
+	}
+	for _, word := range []string{string(e.Outcome), string(e.Settlement), e.Cursor, e.Owner, e.Cause} {
+		if word != "" {
+			s += " " + word
+		}
+	}
+	return s
+}
+
+// handIn notes that a client gave a final settle to its gateway.
+func (w *world) handIn(d delivery, shard uint32) {
+	if e := w.ears[d.ref.Partition]; e != nil {
+		e.handed = append(e.handed, handed{message: d.message, offset: d.ref.Offset, shard: shard})
+	}
+}
