@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -283,4 +284,22 @@ func run(t *testing.T, args ...string) (output string, code int) {
 		t.Fatalf("tanist %s: %v", strings.Join(args, " "), err)
 	}
 	return string(out), 0
+}
+
+// quiet is nil if the owners of the given queues have confirmed all that is in their logs.
+func (b *broker) quiet(queues []string) error {
+	var all []struct {
+		Resource  string
+		Confirmed uint64
+		Copies    []struct{ Position uint64 }
+	}
+	if err := b.get("/api/v1/partitions", &all); err != nil {
+		return err
+	}
+	for _, p := range all {
+		if slices.Contains(queues, p.Resource) && (len(p.Copies) != 1 || p.Copies[0].Position != p.Confirmed) {
+			return fmt.Errorf("%s is confirmed up to %d of %v", p.Resource, p.Confirmed, p.Copies)
+		}
+	}
+	return nil
 }

@@ -144,6 +144,8 @@ func (r *rig) settled(queues ...string) {
 		}
 		return err
 	})
+	// What is not held any more is settled in the log's staged end: confirmed once the log is.
+	r.b.await("the log to be confirmed", func() error { return r.b.quiet(queues) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range queues {
