@@ -2,8 +2,12 @@ package storage
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"path"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -278,5 +282,96 @@ func TestAnErrorOfWriteOrSyncClosesTheStore(t *testing.T) {
 	}
 	if closed < 150 {
 		t.Errorf("only %d of 200 runs met their fault", closed)
+	}
+}
+
+// killable is a disk whose processes may end without its pages being lost, and on which the store's identity may refuse to be written.
+type killable struct {
+	vfs.FS
+	noMark bool
+}
+
+func (k *killable) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+func (k *killable) Open(name string) (vfs.File, error) {
+	if k.noMark && path.Base(name) == identityName {
+		return nil, syscall.EIO
+	}
+	return k.FS.Open(name)
+}
+
+// life opens the store of a killable disk anew.
+func life(t *testing.T, sim *exec.Sim, disk vfs.FS, n int) (*Store, *exec.SimNode) {
+	t.Helper()
+	node := sim.Node(fmt.Sprintf("life%d", n), 1)
+	s, err := Open(Env{
+		FS: disk, Clock: clock.NewSim(sim.Now, time.Unix(0, 0)), Exec: node, Random: exec.NewSimRandom(1, "store"),
+	}, "data", Options{FileSize: 64 << 10, LowWater: 1, HighWater: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, node
+}
+
+// TestPagesThatWereNeverWrittenAreNotReported: a sync fails, the process is killed before it can leave word of that, and the next one
+// finds in the page cache what the disk never got. What is then reported and built upon must survive the loss of power.
+func TestPagesThatWereNeverWrittenAreNotReported(t *testing.T) {
+	for seed := range uint64(40) {
+		mem := vfs.NewMemory(seed)
+		disk, sim := &killable{FS: mem}, exec.NewSim(seed)
+		s, node := life(t, sim, disk, 0)
+		c, err := s.Create(ident.Partition{Incarnation: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tail batch.Tail
+		add := func(c *Copy) (err error) {
+			var build batch.Builder
+			build.Add(batch.Run{Kind: batch.KindRecord, Count: 1}, batch.AppendRecord(nil, batch.RecordHeader{}, make([]byte, 2000)))
+			b := build.Finish(c.part, 1, tail, 1)
+			tail = tail.After(b, b.Link())
+			c.Append(b, tail.Link, false, func(e error) { err = e })
+			sim.RunFor(100 * time.Millisecond)
+			return err
+		}
+		if err := add(c); err != nil {
+			t.Fatal(err)
+		}
+		disk.noMark = true
+		mem.FailAfter(true, 0)
+		if err := add(c); err == nil {
+			t.Fatal("an append was done though its sync failed")
+		}
+		node.Stop()
+		disk.noMark = false
+		s, node = life(t, sim, disk, 1)
+		c = s.Copies()[0]
+		tail = c.Image().Tail
+		if err := add(c); err != nil {
+			t.Fatal(err)
+		}
+		node.Stop()
+		mem.Crash(0)
+		s, node = life(t, sim, disk, 2)
+		if i := s.Copies()[0].Image(); i.Damaged != "" || i.Tail != tail {
+			t.Fatalf("seed %d: the log ends at %d of %d, damaged %q", seed, i.Tail.Position, tail.Position, i.Damaged)
+		}
+		node.Stop()
+	}
+}
+
+// TestStartsSetAsideOneReserve: the reserve of the run before is the reserve.
+func TestStartsSetAsideOneReserve(t *testing.T) {
+	mem, sim := vfs.NewMemory(1), exec.NewSim(1)
+	for n := range 8 {
+		_, node := life(t, sim, mem, n)
+		sim.RunFor(time.Second)
+		node.Stop()
+		mem.Crash(2)
+		names, err := mem.List("data")
+		logs := slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, logSuffix) })
+		if err != nil || len(logs) != 2 {
+			t.Fatalf("after start %d: log files %v (%v)", n+1, logs, err)
+		}
 	}
 }

@@ -113,11 +113,19 @@ type replay struct {
 	torn         *logFile
 	tornAt       int64
 	stale        []int64 // places of frames behind the torn end
+	unproven     []unproven
 	lost         []lost
 	lostFile     string // not empty: a file is gone whose frames cannot be known
 	witnesses    []witnessRange
 	problems     []string
 	counts       [frameTypeEnd]int
+}
+
+// unproven is a frame, of the file read last, that no later frame says was synced. The first of a file stands for its header and
+// checkpoint.
+type unproven struct {
+	sequence uint64
+	at       int64
 }
 
 // lost is a range of sequences whose frames were synced and cannot be read.
@@ -304,6 +312,10 @@ func (rp *replay) hurt(l lost) (parts []ident.Partition, all bool) {
 // what the kernel says doubtful.
 func (s *Store) ready(rp *replay, doubtful bool) error {
 	s.w.sequence, s.w.synced = rp.expect, rp.expect
+	// Nothing in a spare says that it was the reserve: without this every start would set aside one more file.
+	for i := range s.spares[:min(len(s.spares), max(0, s.opt.Reserve))] {
+		s.spares[i].reserve = true
+	}
 	s.fillReserve()
 	if len(s.files) == 0 {
 		f, err := s.allocate()
@@ -322,6 +334,14 @@ func (s *Store) ready(rp *replay, doubtful bool) error {
 		s.identity.flags = 0
 		if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
 			return err
+		}
+	}
+	// A process that was killed right after a failed sync may have left pages that the kernel takes for clean and that were never
+	// written, without having been able to leave a mark. Written again they are dirty, and the sync below means them.
+	if at := rp.unproven[0].at; at < last.size {
+		again := io.NewOffsetWriter(last.f, at)
+		if _, err := io.Copy(again, io.NewSectionReader(last.f, at, last.size-at)); err != nil {
+			return fmt.Errorf("journal %s: %w", last.name, err)
 		}
 	}
 	for _, at := range rp.stale {

@@ -101,11 +101,13 @@ func (rp *replay) file(f *logFile, at int64, last bool) error {
 	if err != nil {
 		return err
 	}
+	rp.unproven = append(rp.unproven[:0], unproven{max(rp.expect, 1) - 1, 0})
 	for {
 		fr, err := w.frameAt(at)
 		switch {
 		case err == nil && fr.generation == f.generation && fr.sequence == rp.expect:
 			rp.frame(f, at, fr)
+			rp.prove(fr, at)
 			rp.expect++
 			at += int64(fr.size)
 			f.size = at
@@ -192,6 +194,18 @@ func (rp *replay) frame(f *logFile, at int64, fr frame) {
 		if c := rp.s.copies[fr.part]; c != nil && c.damaged == "" {
 			c.damaged = err.Error()
 		}
+	}
+}
+
+// prove keeps the places of those frames of which no later frame says that they had been synced.
+func (rp *replay) prove(fr frame, at int64) {
+	rp.unproven = append(rp.unproven, unproven{fr.sequence, at})
+	n := 0
+	for rp.unproven[n].sequence < fr.syncedBelow {
+		n++
+	}
+	if n > 0 {
+		rp.unproven = append(rp.unproven[:0], rp.unproven[n:]...)
 	}
 }
 
