@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// missing skips a test whose client is not installed, or fails it where TANIST_E2E_REQUIRE says that it has to be.
+// missing skips a test whose client is not installed, or fails it where E2E_REQUIRE says that it has to be.
 func missing(t *testing.T, what, install string) {
 	t.Helper()
-	if os.Getenv("TANIST_E2E_REQUIRE") != "" {
+	if os.Getenv("E2E_REQUIRE") != "" {
 		t.Fatalf("%s is not installed: %s", what, install)
 	}
 	t.Skipf("%s is not installed: %s", what, install)

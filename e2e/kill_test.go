@@ -17,7 +17,7 @@ import (
 
 // cycles is how many times TestKill kills.
 func cycles(t *testing.T) int {
-	if text := os.Getenv("TANIST_E2E_CYCLES"); text != "" {
+	if text := os.Getenv("E2E_CYCLES"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
 			t.Fatal(err)
@@ -32,13 +32,13 @@ func cycles(t *testing.T) int {
 
 func seed(t *testing.T) uint64 {
 	n := uint64(time.Now().UnixNano())
-	if text := os.Getenv("TANIST_E2E_SEED"); text != "" {
+	if text := os.Getenv("E2E_SEED"); text != "" {
 		var err error
 		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("TANIST_E2E_SEED=%d (of the moments; processes are not replayed exactly)", n)
+	t.Logf("E2E_SEED=%d (of the moments; processes are not replayed exactly)", n)
 	return n
 }
 
