@@ -285,6 +285,9 @@ func (a *attachment) receive(msg any) {
 		a.streamData(m)
 	case protocol.Settled:
 		a.settles.confirmed(m.Seq)
+		if len(a.requests) > 0 {
+			a.touch() // one may have waited for this
+		}
 	case protocol.GetDone:
 		a.answered(m.Request, protocol.Counted{}, m)
 	case protocol.Counted:

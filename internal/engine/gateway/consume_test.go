@@ -217,6 +217,44 @@ func TestAQuestionWaitsForWhatWasPublishedBefore(t *testing.T) {
 	c.expect(`blocked "disk low"; got false <nil>`)
 }
 
+func TestAQuestionWaitsForWhatWasGivenBackBefore(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.ready = []protocol.Item{item(1, "a"), item(2, "b")}
+	get := func() {
+		c.s.Get("q", false, func(d broker.Delivery, ok bool, err *broker.Error) {
+			c.say("got %v %v", ok, err)
+			if ok {
+				c.refs = append(c.refs, d.Ref)
+			}
+		})
+	}
+	h.do(get)
+	o.quiet = true
+	asked := len(all[protocol.Get](o))
+	h.do(func() {
+		c.s.Settle(c.refs[:1], broker.Requeue)
+		get()
+	})
+	if n := len(all[protocol.Get](o)); n != asked {
+		t.Fatal("the owner was asked before what was given back was in its place")
+	}
+	o.quiet = false
+	o.say(protocol.Settled{Partition: o.p, Stream: o.stream, Seq: 1})
+	h.settle()
+	// What is accepted is not waited for.
+	o.quiet = true
+	h.do(func() {
+		c.s.Settle(c.refs[1:], broker.Accept)
+		get()
+	})
+	if n := len(all[protocol.Get](o)); n != asked+2 {
+		t.Fatalf("the owner was asked %d times, want %d", n, asked+2)
+	}
+	c.expect("got true <nil>; got true <nil>")
+}
+
 func streamSpec(name string) broker.QueueSpec {
 	return broker.QueueSpec{Name: name, Durable: true, Kind: catalog.Stream}
 }

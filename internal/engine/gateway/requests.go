@@ -13,8 +13,10 @@ type request struct {
 	born time.Duration
 	late bool // answered by a time-out
 	// after is the index of the first record published later. A question waits until what was published before it has its outcome,
-	// so that who publishes and then asks finds what was published.
+	// so that who publishes and then asks finds what was published; and until what was given back is back in its place, which is
+	// confirmed by the settle message numbered back.
 	after uint64
+	back  uint64
 	asked bool // on the present stream
 	what  any  // protocol.Get, Purge, Stats or Close, without its address
 	// done is called once with the answer, or with an error once there cannot be one.
@@ -25,7 +27,7 @@ type request struct {
 func (a *attachment) request(what any, done func(protocol.Counted, protocol.GetDone, *broker.Error)) {
 	a.sh.requests++
 	a.sh.now = a.sh.env.Clock.Mono() // clients call between messages
-	r := &request{id: a.sh.requests, born: a.sh.now, after: a.out.tail, what: what, done: done}
+	r := &request{id: a.sh.requests, born: a.sh.now, after: a.out.tail, back: a.settles.back, what: what, done: done}
 	a.requests = append(a.requests, r)
 	a.touch()
 	a.askReady()
@@ -40,7 +42,7 @@ func (a *attachment) askReady() {
 		if r.asked {
 			continue
 		}
-		if a.out.head < min(r.after, a.out.tail) && a.sh.blocked == "" {
+		if a.out.head < min(r.after, a.out.tail) && a.sh.blocked == "" || a.settles.pending(r.back) {
 			return
 		}
 		r.asked = true

@@ -9,6 +9,7 @@ type settles struct {
 	cursors []cursorMove // not sent yet
 	kept    []settleMessage
 	seq     uint64
+	back    uint64 // the last message that gives something back to its place
 }
 
 type cursorMove struct {
@@ -31,14 +32,14 @@ func (s *settles) empty() bool { return len(s.open) == 0 && len(s.cursors) == 0 
 // add gathers one offset. Only offsets next to each other become a range: an owner settles everything in a range that the consumer
 // holds, and between two offsets there may be one that is on its way to it.
 func (s *settles) add(consumer, off uint64, o protocol.Outcome) {
-	if n := len(s.open); n > 0 {
-		it := &s.open[n-1]
-		if it.Consumer == consumer && it.Outcome == o && it.Last+1 == off {
-			it.Last = off
-			return
-		}
+	if n := len(s.open); n > 0 && s.open[n-1].Consumer == consumer && s.open[n-1].Outcome == o && s.open[n-1].Last+1 == off {
+		s.open[n-1].Last = off
+	} else {
+		s.open = append(s.open, protocol.SettleItem{Consumer: consumer, First: off, Last: off, Outcome: o})
 	}
-	s.open = append(s.open, protocol.SettleItem{Consumer: consumer, First: off, Last: off, Outcome: o})
+	if o == protocol.Requeue || o == protocol.Release {
+		s.back = s.seq + 1 + uint64((len(s.open)-1)/settleItems)
+	}
 }
 
 // move gathers a cursor's move; a later one replaces an earlier.
@@ -61,6 +62,11 @@ func (s *settles) confirmed(seq uint64) {
 	k := copy(s.kept, s.kept[n:])
 	clear(s.kept[k:])
 	s.kept = s.kept[:k]
+}
+
+// pending reports whether the owner has not confirmed every message up to a number.
+func (s *settles) pending(seq uint64) bool {
+	return s.seq < seq || len(s.kept) > 0 && s.kept[0].seq <= seq
 }
 
 // sendSettles sends what was gathered since the last flush.
