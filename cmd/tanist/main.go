@@ -61,7 +61,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 	}
 	add("node", newServe(), newStatus(), newConfig(), newInspect())
 	add("client", newPublish(), newConsume())
-	add("proof", newBench())
+	add("proof", newBench(), newSim())
 	add("access", newUser(), newVHost(), newPermission())
 	return root
 }
