@@ -24,22 +24,26 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}{
 		{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultCrash}, []string{"was durable up to"}},
 		{
-			"confirm before the sync, and no witness", func() plant { return confirmEarly{deaf: true} }, []Fault{FaultCrash},
+			"confirm before the sync, and no witness", func() plant { return confirmEarly{deaf: true} },
+			[]Fault{FaultCrash},
 			[]string{string(check.RuleLost), string(check.RuleUnconfirmed), string(check.RuleSettled), string(check.RuleMoved)},
 		},
 		{
-			"a sync that does nothing", func() plant { return noSync{} }, []Fault{FaultCrash},
+			"a sync that does nothing", func() plant { return noSync{} },
+			[]Fault{FaultCrash},
 			[]string{"was durable up to", "has no such copy", string(check.RuleLost)},
 		},
 		{"seal without a durable promise", func() plant { return noPromise{} }, []Fault{FaultBoot, FaultCrash}, []string{"was promised"}},
 		{
 			// The copies refuse a role in an epoch that they had one in, so that nothing is served, which is found too.
-			"a restarted owner keeps its epoch", func() plant { return sameBoot{} }, []Fault{FaultCrash},
+			"a restarted owner keeps its epoch", func() plant { return sameBoot{} },
+			[]Fault{FaultCrash},
 			[]string{string(check.RuleEpoch), "partitions are being recovered"},
 		},
 		{"resend out of order", func() plant { return &swap{} }, []Fault{FaultStall}, []string{string(check.RuleOrder)}},
 		{
-			"a stale frame replayed", func() plant { return &stale{} }, []Fault{},
+			"a stale frame replayed", func() plant { return &stale{} },
+			[]Fault{},
 			[]string{string(check.RuleDuplicate), string(check.RuleLost), string(check.RuleReader)},
 		},
 		{"a settle that is lost", func() plant { return loseSettles{} }, []Fault{FaultCrash}, []string{string(check.RuleSettled)}},

@@ -60,9 +60,8 @@ func (c *client) pick(ok func(*target) bool) *target {
 	return fit[c.w.rng.IntN(len(fit))]
 }
 
-func anything(*target) bool   { return true }
-func isQueue(t *target) bool  { return !t.stream() }
-func isStream(t *target) bool { return t.stream() }
+func anything(*target) bool  { return true }
+func isQueue(t *target) bool { return !t.stream() }
 
 // publish publishes a few messages to one resource, or to two through an exchange.
 func (c *client) publish() {
