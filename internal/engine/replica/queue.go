@@ -30,6 +30,8 @@ func (q *queueSide) admit(h batch.RecordHeader) bool               { return !q.m
 func (q *queueSide) snapshot() (pages []batch.Page, gone []uint32) { return q.m.Snapshot(false) }
 func (q *queueSide) restore(pages []batch.Page) error              { return q.m.Restore(pages) }
 
+func (q *queueSide) live() (int64, bool) { return q.m.Counts().Bytes, true }
+
 func (q *queueSide) trim() {
 	q.m.Trim()
 	q.groups = nil

@@ -25,6 +25,7 @@ type saving struct {
 	pages   uint32 // of the producer table in it
 	bytes   int64  // applied since
 	entries uint64
+	dead    int64 // least bytes since the last that the log held and the machine did not need
 	busy    bool
 	wanted  bool // retention waits for one
 }
@@ -36,10 +37,28 @@ func (r *replica) saveIfDue() {
 	if r.id.Transient() {
 		bytes, entries = trimBytes, trimEntries
 	}
-	if s.busy || s.bytes < bytes && s.entries < entries && !s.wanted {
+	if s.busy {
 		return
 	}
+	// Settling large messages takes few bytes and frees many: they stay in the log, and on the disk, until a snapshot says that they
+	// are not needed.
+	dead := r.deadBytes()
+	s.dead = min(s.dead, dead)
+	if s.bytes < bytes && s.entries < entries && dead-s.dead < bytes && !s.wanted {
+		return
+	}
+	s.dead = dead
 	r.snapshot()
+}
+
+// deadBytes is what the log holds beyond what the machine needs; 0 where the machine does not say.
+func (r *replica) deadBytes() int64 {
+	live, ok := r.side.live()
+	if !ok {
+		return 0
+	}
+	kept, _ := r.log.Size()
+	return max(kept-live, 0)
 }
 
 // snapshot writes the applied state. What it makes unnecessary in the log may go once it is durable.

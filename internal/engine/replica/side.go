@@ -36,6 +36,8 @@ type side interface {
 	count(r *replica, s *Status)
 	snapshot() (pages []batch.Page, gone []uint32)
 	restore(pages []batch.Page) error
+	// live is the bytes of bodies that must be kept; not ok where retention decides that.
+	live() (bytes int64, ok bool)
 	// retain says to the log what is still needed; it is called when a snapshot of applied state is durable.
 	retain(r *replica)
 	trim()

@@ -32,6 +32,7 @@ func (s *streamSide) limited() bool                                 { return fal
 func (s *streamSide) admit(batch.RecordHeader) bool                 { return true }
 func (s *streamSide) snapshot() (pages []batch.Page, gone []uint32) { return s.m.Snapshot(false) }
 func (s *streamSide) restore(pages []batch.Page) error              { return s.m.Restore(pages) }
+func (s *streamSide) live() (int64, bool)                           { return 0, false }
 func (s *streamSide) trim()                                         { s.m.Trim() }
 func (s *streamSide) attach(gateway uint64, _ []protocol.Claim)     { s.m.ReleaseGateway(gateway) }
 func (s *streamSide) release(_ *replica, gateway uint64)            { s.m.ReleaseGateway(gateway) }
