@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"os"
 	"path/filepath"
@@ -186,5 +189,47 @@ func TestOversizedMessage(t *testing.T) {
 	publishConfirmed(t, other, "q", "small")
 	if got := takeAll(t, other, "q"); len(got) != 1 {
 		t.Fatalf("the queue held %d messages, want the small one", len(got))
+	}
+}
+
+// TestNewerDataDirectory gives the store's identity, as docs/FORMATS.md draws it, a format that this program cannot know.
+func TestNewerDataDirectory(t *testing.T) {
+	b := newBroker(t)
+	b.start()
+	declare(t, b.channel(), "q", nil)
+	if code := b.stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	path := filepath.Join(b.dir, "STORE")
+	id, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := bytes.Clone(id)
+	for slot := 0; slot+64 <= len(id); slot += 4096 {
+		p := id[slot:]
+		binary.LittleEndian.PutUint32(p[8:], 99)
+		table := crc32.MakeTable(crc32.Castagnoli)
+		binary.LittleEndian.PutUint32(p[12:], crc32.Update(crc32.Update(0, table, p[:12]), table, p[16:64]))
+	}
+	if err := os.WriteFile(path, id, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.launch()
+	if code := b.exit(); code == 0 {
+		t.Fatal("a directory of a newer version was taken")
+	}
+	if text := b.log.String(); !strings.Contains(text, "newer version") {
+		t.Fatalf("the error does not speak of a newer version:\n%s", text)
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, id) {
+		t.Fatalf("the directory was changed: %v", err)
+	}
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	if _, err := b.channel().QueueDeclarePassive("q", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
 	}
 }
