@@ -59,6 +59,9 @@ func single() [][]Fault {
 // TestFreshSeeds runs simulations that nobody has seen, for a bounded time. A seed that fails is printed, with the command that repeats
 // it, and belongs into TestRegressions once the reason is mended.
 func TestFreshSeeds(t *testing.T) {
+	if os.Getenv("SIM_FRESH") == "" {
+		t.Skip("SIM_FRESH=1 runs seeds that nobody has seen; docs/TESTING.md")
+	}
 	first := Fresh()
 	t.Logf("seeds from %d on", first)
 	n := 0
