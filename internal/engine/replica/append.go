@@ -105,6 +105,11 @@ func (r *replica) closeBatches() {
 			r.purges[i].at = at
 		}
 	}
+	for i := range r.gets {
+		if r.gets[i].at == 0 {
+			r.gets[i].at = at
+		}
+	}
 }
 
 // forget logs which producers go.
@@ -254,7 +259,7 @@ func (r *replica) tell() {
 		}
 	}
 	n := 0
-	for ; n < len(r.purges) && r.purges[n].at <= at; n++ {
+	for ; n < len(r.purges) && r.purges[n].at != 0 && r.purges[n].at <= at; n++ {
 		p := &r.purges[n]
 		if !p.in.dead {
 			p.in.reply.Send(p.answer)
@@ -263,4 +268,5 @@ func (r *replica) tell() {
 	if r.purges = r.purges[n:]; len(r.purges) == 0 {
 		r.purges = nil
 	}
+	r.getAgain()
 }

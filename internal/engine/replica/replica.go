@@ -49,6 +49,7 @@ type replica struct {
 	staged     int64
 	held       []protocol.Publish
 	purges     []purge
+	gets       []waitingGet
 	onAppended func(error)
 
 	// Confirmed messages on their way out:

@@ -73,14 +73,48 @@ func (r *replica) get(m protocol.Get) {
 		none.Refused = "a stream is read by consumers only"
 	case r.phase != serving:
 		none.Refused = "the queue is being recovered"
+	case r.handOne(q, in, &m):
+		return
 	default:
-		a, left, ok := q.m.Get(in.number, m.NoAck, r.now())
-		if ok {
-			r.outgoing().push(outItem{kind: outGet, in: in, a: a, request: m.Request, left: left})
-			return
-		}
+		// What was given back or published before it was asked for may be on its way into the log: it counts as there.
+		r.gets = append(r.gets, waitingGet{in: in, m: m})
+		return
 	}
 	in.reply.Send(none)
+}
+
+// waitingGet is a Get that found nothing ready while something may have been on its way.
+type waitingGet struct {
+	in *inlet
+	m  protocol.Get
+	at uint64 // 0: what was on its way is not appended yet
+}
+
+func (r *replica) handOne(q *queueSide, in *inlet, m *protocol.Get) bool {
+	a, left, ok := q.m.Get(in.number, m.NoAck, r.now())
+	if ok {
+		r.outgoing().push(outItem{kind: outGet, in: in, a: a, request: m.Request, left: left})
+	}
+	return ok
+}
+
+// getAgain answers the Gets that waited for what was on its way when they came, and is applied now.
+func (r *replica) getAgain() {
+	n := 0
+	for ; n < len(r.gets) && r.gets[n].at != 0 && r.gets[n].at <= r.applied.Position; n++ {
+		g := &r.gets[n]
+		q, ok := r.side.(*queueSide)
+		switch {
+		case g.in.dead || !ok:
+		case r.handOne(q, g.in, &g.m):
+			r.box.Touch() // for what goes out
+		default:
+			g.in.reply.Send(protocol.GetDone{Partition: r.id, Stream: g.in.stream, Request: g.m.Request})
+		}
+	}
+	if r.gets = r.gets[n:]; len(r.gets) == 0 {
+		r.gets = nil
+	}
 }
 
 // purge drops what is ready. It is answered once that is confirmed.
