@@ -19,8 +19,8 @@ import (
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// retry is how long a transition that waits is left alone when nothing happens (design 2 §5: no blind back-off above 1 s).
-const retry = time.Second
+// retryAfter is how long a transition that waits is left alone when nothing happens (design 2 §5: no blind back-off above 1 s).
+const retryAfter = time.Second
 
 // Env is what a Controller stands on.
 type Env struct {
@@ -33,8 +33,8 @@ type Env struct {
 	Propose func(cmd []byte, done func(error))
 	// Seal seals copies and answers once, from any goroutine, for each request.
 	Seal func(reqs []control.SealRequest, done func([]control.SealAnswer))
-	// Settled is called when no transition is under way any more, after any was or after the first Apply. waiting are those that
-	// cannot go on, with their reasons.
+	// Settled is called when no transition is under way any more, after any was or after the first Apply, and when one that waited is
+	// gone. waiting are those that cannot go on, with their reasons, in order of partition.
 	Settled func(waiting []Waiting)
 }
 
@@ -52,10 +52,10 @@ type Controller struct {
 	open map[ident.Partition]*transition
 
 	started  bool
-	toRecord []ident.Partition
-	toSeal   []ident.Partition
-	toCommit []catalog.Commit
-	retrying bool
+	toRecord []*transition
+	toSeal   []*transition
+	toCommit []*transition
+	timer    bool // a retry is set
 	settled  bool
 }
 
@@ -68,11 +68,13 @@ const (
 	waiting
 )
 
-// transition is one change of owner under way.
+// transition is one change of owner under way, at one version of the assignment: a new version is a new transition here, so that what is
+// late for an old one finds nothing.
 type transition struct {
 	assignment *catalog.Assignment
 	kind       catalog.Kind
 	step       step
+	commit     catalog.Commit // for committing
 	reason     string
 }
 
@@ -81,10 +83,10 @@ type (
 	applied   []catalog.Change
 	answered  []control.SealAnswer
 	concluded struct {
-		partitions []ident.Partition
-		err        error
+		of  []*transition
+		err error
 	}
-	wake struct{}
+	retrying struct{}
 )
 
 // New makes a controller; it begins with the first Apply.
@@ -96,9 +98,6 @@ func New(env Env) *Controller {
 
 // Apply takes changes of the catalog, in order. The first call carries the whole catalog.
 func (c *Controller) Apply(changes []catalog.Change) { c.box.Post(applied(changes)) }
-
-// Wake retries what waits: a copy healed, or a node reported.
-func (c *Controller) Wake() { c.box.Post(wake{}) }
 
 // Receive implements exec.Actor.
 func (c *Controller) Receive(msg any) {
@@ -116,12 +115,18 @@ func (c *Controller) Receive(msg any) {
 		c.conclude(m)
 	case func():
 		m()
-	case wake:
-		c.retrying = false
-		for _, p := range c.partitions() {
-			if t := c.open[p]; t.step == waiting {
-				c.consider(t.assignment, t.kind)
-			}
+	case retrying:
+		c.timer = false
+		c.retry()
+	}
+}
+
+// retry begins anew what waits.
+func (c *Controller) retry() {
+	for _, p := range c.partitions() {
+		if t := c.open[p]; t.step == waiting {
+			delete(c.open, p)
+			c.begin(t.assignment, t.kind, t.reason)
 		}
 	}
 }
@@ -141,7 +146,7 @@ func (c *Controller) changed(ch catalog.Change) {
 	after, _ := ch.After.(*catalog.Resource)
 	if before != nil && after == nil {
 		for _, a := range before.Partitions {
-			delete(c.open, a.Partition)
+			c.drop(a.Partition)
 		}
 	}
 	if after == nil || after.Home != nil {
@@ -152,30 +157,50 @@ func (c *Controller) changed(ch catalog.Change) {
 	}
 }
 
+func (c *Controller) drop(p ident.Partition) {
+	if c.open[p] != nil {
+		delete(c.open, p)
+		c.settled = false // tell of it: it may have been one that waited
+	}
+}
+
 // consider decides the next step of a partition from its assignment.
 func (c *Controller) consider(a *catalog.Assignment, kind catalog.Kind) {
-	cause := control.Cause(a, c.env.Local)
-	if a.Pending == nil && cause == "" {
-		if t := c.open[a.Partition]; t != nil {
+	old := c.open[a.Partition]
+	if a.Pending == nil && control.Cause(a, c.env.Local) == "" {
+		if old != nil {
 			c.env.Trace.Emit(trace.Event{Level: slog.LevelDebug, Name: "transition.done", Attrs: []slog.Attr{
 				slog.String("partition", a.Partition.String()), slog.Uint64("epoch", a.Epoch), slog.String("owner", a.Owner.String()),
 			}})
-			delete(c.open, a.Partition)
+			c.drop(a.Partition)
 		}
 		return
 	}
-	t := &transition{assignment: a, kind: kind}
-	if old := c.open[a.Partition]; old != nil {
-		t.reason = old.reason
+	switch {
+	case old == nil:
+		c.begin(a, kind, "")
+	case old.assignment.Version != a.Version:
+		c.begin(a, kind, old.reason)
 	}
+	// Something else of the resource changed: the step under way is still the right one.
+}
+
+// begin starts the step that an assignment is at. reason is why it waited, if it did.
+func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, reason string) {
+	t := &transition{assignment: a, kind: kind, reason: reason}
 	c.open[a.Partition], c.settled = t, false
 	if a.Pending == nil {
 		t.step = recording
-		c.toRecord = append(c.toRecord, a.Partition)
+		c.toRecord = append(c.toRecord, t)
 		return
 	}
 	t.step = sealing
-	c.toSeal = append(c.toSeal, a.Partition)
+	c.toSeal = append(c.toSeal, t)
+}
+
+// live reports whether a transition is still the one of its partition, and at a step.
+func (c *Controller) live(t *transition, s step) bool {
+	return c.open[t.assignment.Partition] == t && t.step == s
 }
 
 // answer chooses from a copy's answer. With one member in an assignment there is one.
@@ -201,35 +226,36 @@ func (c *Controller) answer(x control.SealAnswer) {
 		c.wait(t, reason)
 		return
 	}
-	t.step = committing
-	c.toCommit = append(c.toCommit, control.CommitOf(a, d))
+	t.step, t.commit = committing, control.CommitOf(a, d)
+	c.toCommit = append(c.toCommit, t)
 }
 
 func (c *Controller) wait(t *transition, reason string) {
 	t.step = waiting
-	if t.reason != reason {
-		t.reason = reason
-		trace.Warn(c.env.Trace, "transition.waits", slog.String("partition", t.assignment.Partition.String()),
-			slog.String("transition", t.assignment.Pending.ID), slog.String("cause", t.assignment.Pending.Cause), slog.String("reason", reason))
+	if t.reason == reason {
+		return
 	}
+	t.reason = reason
+	attrs := []slog.Attr{slog.String("partition", t.assignment.Partition.String()), slog.String("reason", reason)}
+	if p := t.assignment.Pending; p != nil {
+		attrs = append(attrs, slog.String("transition", p.ID), slog.String("cause", p.Cause))
+	}
+	trace.Warn(c.env.Trace, "transition.waits", attrs...)
 }
 
-// conclude looks after the partitions of a command whose outcome is known: what was done was told by Apply; what was refused, or is
-// not known, is decided anew.
+// conclude looks after what a command was for, once its outcome is known: what was done was told by Apply, and is another transition by
+// now, or none; what was refused, or is not known, is decided anew later.
 func (c *Controller) conclude(m concluded) {
 	if m.err != nil {
-		trace.Error(c.env.Trace, "transition.catalog", slog.String("error", m.err.Error()), slog.Int("partitions", len(m.partitions)))
+		trace.Error(c.env.Trace, "transition.catalog", slog.String("error", m.err.Error()), slog.Int("partitions", len(m.of)))
 	}
-	for _, p := range m.partitions {
-		t := c.open[p]
-		if t == nil || (t.step != recording && t.step != committing) {
-			continue
-		}
-		if t.assignment.Pending != nil {
+	for _, t := range m.of {
+		switch {
+		case c.live(t, recording):
+			c.wait(t, "the catalog refused the record or did not answer")
+		case c.live(t, committing):
 			c.wait(t, "the catalog refused the commit or did not answer")
-			continue
 		}
-		t.step, t.reason = waiting, "the catalog refused the record or did not answer"
 	}
 }
 
@@ -255,60 +281,55 @@ func (c *Controller) Flush() {
 	}
 	c.settled = true
 	c.env.Settled(waits)
-	if len(waits) > 0 && !c.retrying {
-		c.retrying = true
-		c.box.After(retry, wake{})
+	if len(waits) > 0 && !c.timer {
+		c.timer = true
+		c.box.After(retryAfter, retrying{})
 	}
 }
 
 func (c *Controller) record() {
-	if len(c.toRecord) == 0 {
-		return
-	}
 	now := c.env.Clock.Wall().UnixMilli()
 	var items []catalog.Item
-	var of []ident.Partition
-	for _, p := range c.toRecord {
-		if t := c.open[p]; t != nil && t.step == recording {
+	var of []*transition
+	for _, t := range c.toRecord {
+		if c.live(t, recording) {
 			a := t.assignment
-			items = append(items, catalog.RecordPending(p, a.Version, control.NewTransition(a, control.Cause(a, c.env.Local), now)))
-			of = append(of, p)
+			next := control.NewTransition(a, control.Cause(a, c.env.Local), now)
+			items, of = append(items, catalog.RecordPending(a.Partition, a.Version, next)), append(of, t)
 		}
 	}
-	c.toRecord = c.toRecord[:0]
+	c.toRecord = nil
 	c.propose(items, of)
 }
 
 func (c *Controller) seal() {
 	var reqs []control.SealRequest
-	for _, p := range c.toSeal {
-		if t := c.open[p]; t != nil && t.step == sealing {
-			reqs = append(reqs, control.SealRequest{Partition: p, Epoch: t.assignment.Pending.Epoch, Transition: t.assignment.Pending.ID})
+	for _, t := range c.toSeal {
+		if c.live(t, sealing) {
+			p := t.assignment.Pending
+			reqs = append(reqs, control.SealRequest{Partition: t.assignment.Partition, Epoch: p.Epoch, Transition: p.ID})
 		}
 	}
-	c.toSeal = c.toSeal[:0]
+	c.toSeal = nil
 	if len(reqs) > 0 {
 		c.env.Seal(reqs, func(as []control.SealAnswer) { c.box.Post(answered(as)) })
 	}
 }
 
 func (c *Controller) commit() {
-	if len(c.toCommit) == 0 {
-		return
-	}
-	slices.SortFunc(c.toCommit, func(a, b catalog.Commit) int { return a.Partition.Compare(b.Partition) })
 	var items []catalog.Item
-	var of []ident.Partition
+	var of []*transition
 	for _, t := range c.toCommit {
-		items = append(items, catalog.CommitTransition(t))
-		of = append(of, t.Partition)
+		if c.live(t, committing) {
+			items, of = append(items, catalog.CommitTransition(t.commit)), append(of, t)
+		}
 	}
 	c.toCommit = nil
 	c.propose(items, of)
 }
 
-// propose sends items in chunks and sees to it that each chunk's partitions are looked after whatever becomes of it.
-func (c *Controller) propose(items []catalog.Item, of []ident.Partition) {
+// propose sends items in chunks and sees to it that what they are for is looked after whatever becomes of them.
+func (c *Controller) propose(items []catalog.Item, of []*transition) {
 	if len(items) == 0 {
 		return
 	}
