@@ -21,7 +21,7 @@ func newNode(w *world, h *host) (*node.Node, error) {
 		Clock: w.clock, Exec: h.exec, FS: w.opt.plant.disk(w, w.disk), Trace: w, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, "node"),
 		Store: w.witness.store, Owner: w.owner,
 	}, node.Config{
-		Name: "one", Dir: "data", Storage: w.storage, GuestHash: func() (string, error) { return guest, nil },
+		Name: "one", Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, GuestHash: func() (string, error) { return guest, nil },
 	})
 }
 

@@ -22,10 +22,12 @@ type world struct {
 	disk    *vfs.Memory
 	flipped bool
 	storage storage.Options
-	broken  bool // a write or sync of this run was made to fail
-	judge   *check.Checker
-	rng     *rand.Rand // of load and faults
-	host    *host
+	// snapshots is after how many entries a state is saved.
+	snapshots uint64
+	broken    bool // a write or sync of this run was made to fail
+	judge     *check.Checker
+	rng       *rand.Rand // of load and faults
+	host      *host
 
 	targets []*target
 	clients []*client
@@ -56,6 +58,7 @@ func newWorld(opt Options) *world {
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
 	w.clock = clock.NewSim(w.sim.Now, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	w.disk, w.witness = vfs.NewMemory(opt.Seed), newWitness(w)
+	w.snapshots = 1 << w.rng.IntN(11)
 	w.storage = storage.Options{
 		FileSize: 256 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
 		ScrubEvery: 50 * time.Millisecond,

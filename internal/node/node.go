@@ -48,7 +48,9 @@ type Config struct {
 	// AMQP and Admin are the addresses that others are told.
 	AMQP, Admin string
 	Storage     storage.Options
-	Limits      gateway.Limits
+	// SnapshotEvery is replica.Env's.
+	SnapshotEvery uint64
+	Limits        gateway.Limits
 	// GuestHash makes the hash of guest's password for a fresh cluster; nil hashes "guest".
 	GuestHash func() (string, error)
 	// Undertaker rewrites dead messages in the terms of the front that made them.
@@ -111,8 +113,9 @@ func New(env Env, cfg Config) (*Node, error) {
 	}
 	n.manager = replica.New(replica.Env{
 		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
-		Memory:    func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
-		Resources: n, Courier: n.courier, Serving: n.serving,
+		SnapshotEvery: cfg.SnapshotEvery,
+		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
+		Resources:     n, Courier: n.courier, Serving: n.serving,
 	})
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, Propose: n.proposeCommand, Seal: n.seal, Settled: n.controllerSettled,

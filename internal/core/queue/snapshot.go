@@ -54,6 +54,10 @@ func (m *Machine) Snapshot(full bool) (pages []batch.Page, gone []uint32) {
 	gone = m.gone
 	m.gone = nil
 	slices.Sort(gone)
+	// A page whose messages all went may be there again, for later messages of the same range.
+	gone = slices.DeleteFunc(gone, func(number uint32) bool {
+		return slices.ContainsFunc(pages, func(p batch.Page) bool { return p.Number == number })
+	})
 	return pages, gone
 }
 

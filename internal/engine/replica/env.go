@@ -31,6 +31,9 @@ type Env struct {
 	Gateways func(ident.Partition) []protocol.Gateway
 	// Serving is told, on the replica's loop, that a partition is served from now on. May be nil.
 	Serving func(ident.Partition)
+	// SnapshotEvery is how many applied entries make a snapshot due; 0 is what production wants. A simulation, which has few entries,
+	// sets it low.
+	SnapshotEvery uint64
 }
 
 // Resources deletes resources, by a guarded write to the catalog.

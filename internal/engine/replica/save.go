@@ -34,7 +34,10 @@ type saving struct {
 func (r *replica) saveIfDue() {
 	s := &r.save
 	bytes, entries := int64(saveBytes), uint64(saveEntries)
-	if r.id.Transient() {
+	switch every := r.m.env.SnapshotEvery; {
+	case every > 0:
+		bytes, entries = saveBytes, every
+	case r.id.Transient():
 		bytes, entries = trimBytes, trimEntries
 	}
 	if s.busy {

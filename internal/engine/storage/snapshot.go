@@ -81,16 +81,17 @@ func (c *Copy) applySnapshot(body []byte) error {
 	if c.snap != nil {
 		next.pages = slices.Clone(c.snap.pages)
 	}
-	if c.pending != nil {
-		for _, p := range c.pending.pages {
-			next.put(p)
-		}
-	}
+	// What goes goes first: a number that is written as well is there.
 	for len(d.p) > 0 && !d.bad {
 		next.drop(d.u32())
 	}
 	if d.bad {
 		return errBody
+	}
+	if c.pending != nil {
+		for _, p := range c.pending.pages {
+			next.put(p)
+		}
 	}
 	c.snap, c.pending = next, nil
 	return nil
