@@ -28,13 +28,14 @@ type rig struct {
 	began    time.Time
 	run      uint64
 	messages uint64
-	numbers  uint64 // sessions, lanes and readers
+	numbers  uint64            // sessions, lanes and readers
+	sessions map[uint64]uint64 // the run in which each was opened
 	settles  map[string][]check.Event
 	stopping bool
 }
 
 func newRig(t *testing.T, b *broker) *rig {
-	r := &rig{t: t, b: b, judge: check.New(), began: time.Now(), settles: map[string][]check.Event{}}
+	r := &rig{t: t, b: b, judge: check.New(), began: time.Now(), sessions: map[uint64]uint64{}, settles: map[string][]check.Event{}}
 	t.Cleanup(r.dump)
 	return r
 }
@@ -70,7 +71,10 @@ func (r *rig) seeLocked(events ...check.Event) {
 		e.At = int64(time.Since(r.began))
 		r.history = append(r.history, e)
 		r.judge.Observe(e)
-		if e.Kind == check.Settle {
+		switch {
+		case e.Kind == check.Opened:
+			r.sessions[e.Session] = r.run
+		case e.Kind == check.Settle && r.sessions[e.Session] == r.run: // else the broker that it speaks to is dead
 			r.settles[e.Resource] = append(r.settles[e.Resource], e)
 		}
 	}
