@@ -117,7 +117,7 @@ var settings = []Setting{
 	},
 	{
 		Key: "memory.publish", Default: "256MiB", Unit: "bytes", Bounds: "1MiB and up", set: size(func(c *Config) *int64 { return &c.Memory.Publish }, 1<<20, math.MaxInt64),
-		Doc: "Most bytes of published messages that are not resolved yet; past it the node stops reading from publishers.",
+		Doc: "Most bytes of published messages that are not resolved yet; past it the node stops reading from publishers, and tells them by connection.blocked if it lasts.",
 	},
 	{
 		Key: "memory.partition", Default: "8MiB", Unit: "bytes", Bounds: "64KiB and up", set: size(func(c *Config) *int64 { return &c.Memory.Partition }, 64<<10, math.MaxInt64),

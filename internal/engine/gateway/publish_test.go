@@ -283,6 +283,30 @@ func TestPublishersAreHeldByCredit(t *testing.T) {
 	c.expect("flow stop=false; confirmed 3 4")
 }
 
+func TestAPublisherThatIsHeldForLongIsTold(t *testing.T) {
+	h := newHarness(t, Limits{PartitionBytes: 1000})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.quiet = true
+	body := strings.Repeat("x", 300)
+	c.publishAll("q", 1, body, body, body, body)
+	h.sim.RunFor(blockedAfter / 2)
+	c.expect("flow stop=true")
+	h.sim.RunFor(2 * blockedAfter)
+	c.expect(`blocked "the memory for messages that are not confirmed yet is used up"`)
+	h.sh.SetBlocked("disk low") // the other reason comes first, and does not end with the memory's
+	h.settle()
+	c.expect(`blocked "disk low"`)
+	o.say(protocol.Published{Partition: o.p, Stream: o.stream, UpTo: 5})
+	h.settle()
+	c.expect("flow stop=false; confirmed 1 2 3 4")
+	h.sh.SetBlocked("")
+	h.settle()
+	c.expect(`blocked ""`)
+	h.sim.RunFor(5 * blockedAfter)
+	c.expect("")
+}
+
 func TestBlockedHoldsPublishesAndSettlesGoOn(t *testing.T) {
 	h := newHarness(t, Limits{ConfirmTimeout: 5 * time.Second})
 	c := h.client()

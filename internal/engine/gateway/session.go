@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
@@ -32,8 +33,10 @@ type session struct {
 
 	confirmed []broker.Tag
 	failed    []failure
-	dirty     bool   // on the shard's list for the next Flush
-	stops     int    // how many credits hold it
+	dirty     bool // on the shard's list for the next Flush
+	stops     int  // how many credits hold it
+	since     time.Duration
+	short     bool   // it has been held for so long that its client is told
 	publishes bool   // has published, and so is told of blocking
 	told      string // the reason for blocking that the front was told last
 	memo      memo
@@ -186,7 +189,7 @@ func (x *session) flush() {
 	if x.closed {
 		return
 	}
-	if blocked := x.sh.blocked; x.publishes && x.told != blocked {
+	if blocked := x.blocked(); x.publishes && x.told != blocked {
 		x.told = blocked
 		x.l.Blocked(blocked)
 	}
@@ -213,14 +216,38 @@ func (x *session) flush() {
 // stop and goOn count the credits that hold the session.
 func (x *session) stop() {
 	if x.stops++; x.stops == 1 && !x.closed {
+		x.since = x.sh.env.Clock.Mono() // clients call between messages
+		x.sh.watch()
 		x.l.Flow(true)
 	}
 }
 
 func (x *session) goOn() {
-	if x.stops--; x.stops == 0 && !x.closed {
-		x.l.Flow(false)
+	if x.stops--; x.stops > 0 || x.closed {
+		return
 	}
+	if x.short {
+		x.short = false
+		x.touch()
+	}
+	x.l.Flow(false)
+}
+
+// lasts notes that the session is held for long, and reports whether it is held at all (design 5, "flow control").
+func (x *session) lasts() bool {
+	if x.stops > 0 && !x.closed && !x.short && x.sh.now-x.since >= blockedAfter {
+		x.short = true
+		x.touch()
+	}
+	return x.stops > 0 && !x.closed
+}
+
+// blocked is why nothing may be published, if there is a reason that clients are told.
+func (x *session) blocked() string {
+	if x.sh.blocked == "" && x.short {
+		return "the memory for messages that are not confirmed yet is used up"
+	}
+	return x.sh.blocked
 }
 
 // Settle implements broker.Session.

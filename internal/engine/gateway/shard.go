@@ -26,6 +26,9 @@ type (
 // tickEvery is how often time-outs are looked at while anything is in hand.
 const tickEvery = time.Second
 
+// blockedAfter is how long a session is held by a credit that ran out before its client is told.
+const blockedAfter = time.Second
+
 // requestTimeout bounds how long a client waits for an owner that is not there.
 const requestTimeout = 30 * time.Second
 
@@ -106,6 +109,9 @@ func (s *Shard) watch() {
 
 func (s *Shard) tick() {
 	more := false
+	for _, x := range s.sessions {
+		more = x.lasts() || more
+	}
 	for _, a := range slices.Clone(s.attachments) {
 		if a.gone {
 			continue
