@@ -24,7 +24,7 @@ func cycles(t *testing.T) int {
 		}
 		return n
 	}
-	return 3 // docs/TESTING.md says what runs longer elsewhere, and what it still finds
+	return 50
 }
 
 func seed(t *testing.T) uint64 {
