@@ -76,6 +76,7 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 	case frameCreate, frameDelete:
 		if fr.typ == frameDelete {
 			c.forgetAll()
+			s.r.wantReclaim()
 		}
 	case framePromise:
 		c.promise = max(c.promise, d.u64())
@@ -94,8 +95,16 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 			c.snap = nil // a state beyond a cut is discarded (design 2 §1)
 		}
 	case frameDropHead:
-		c.head = max(c.head, d.u64())
+		below := d.u64()
+		if d.bad {
+			return errBody
+		}
+		c.head = max(c.head, min(below, c.logged.Position))
+		c.forgetBelow(c.head)
+		s.r.wantReclaim()
 		return c.dropBelow(c.head, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) })
+	case framePages:
+		c.pending = nil
 	case framePage:
 		return c.applyPage(f, at, fr.body)
 	case framePageMoved:
@@ -127,35 +136,12 @@ func (c *Copy) applyMoved(f *logFile, at int64, body []byte, o *op) error {
 		if err != nil {
 			return err
 		}
-		e = entryOf(b, batch.Link{}, at)
-		if old, ok := c.find(e.position); ok {
-			e.link = old.link
-		} else {
-			e.link = b.Link()
-		}
+		e = entryOf(b, b.Link(), at)
 	}
 	c.carve(e)
 	e.at = at
 	c.index(f, e)
 	return nil
-}
-
-// find is the entry of the batch that begins at a position.
-func (c *Copy) find(position uint64) (entry, bool) {
-	i := c.spanAt(position)
-	if i == len(c.spans) || c.spans[i].first > position {
-		return entry{}, false
-	}
-	es, err := c.s.entries(c.part, &c.spans[i])
-	if err != nil {
-		return entry{}, false
-	}
-	for _, e := range es {
-		if e.position == position {
-			return e, true
-		}
-	}
-	return entry{}, false
 }
 
 // applyRelease drops what copies still point to in a file that holds nothing that must be kept.
@@ -185,5 +171,4 @@ func (c *Copy) leave(generation uint32) {
 	}
 	clear(c.spans[len(kept):])
 	c.spans = kept
-	delete(c.missing, generation)
 }

@@ -85,7 +85,7 @@ func (d *decoder) part() ident.Partition {
 	return ident.Partition{Incarnation: d.uvarint(), Index: uint32(d.uvarint())}
 }
 
-func (d *decoder) bytes() []byte { return d.take(int(min(d.uvarint(), maxBody+1))) }
+func (d *decoder) bytes() []byte { return d.take(int(min(d.uvarint(), uint64(len(d.p))+1))) }
 
 func (d *decoder) err() error {
 	if d.bad {

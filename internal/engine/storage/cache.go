@@ -43,6 +43,10 @@ func (k *cache) add(c *Copy, end uint64, size int) {
 func (c *Copy) forget(end uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgetBelow(end)
+}
+
+func (c *Copy) forgetBelow(end uint64) {
 	n := 0
 	for n < len(c.newest) && c.newest[n].End() <= end && c.newest[n].End() <= c.logged.Position {
 		n++

@@ -21,9 +21,11 @@ import (
 //	  2 snapshots, the newest and the one being written; for each: 1 and tail, version, number of pages, and for each page:
 //	    number, generation, place, size; or 0
 func (s *Store) encodeCheckpoint() []byte {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	p := binary.AppendUvarint(nil, s.identity.boot)
-	p = binary.AppendUvarint(p, uint64(s.r.scrub.generation))
-	p = binary.AppendUvarint(p, uint64(s.r.scrub.at))
+	p = binary.AppendUvarint(p, uint64(s.w.scrub.generation))
+	p = binary.AppendUvarint(p, uint64(s.w.scrub.at))
 	full := s.files[:len(s.files)-1]
 	p = binary.AppendUvarint(p, uint64(len(full)))
 	for _, f := range full {
@@ -73,17 +75,18 @@ func (c *Copy) checkpoint(p []byte) []byte {
 }
 
 // restoreCheckpoint takes a checkpoint as the state to replay from. byGeneration are the files that were found; a copy that needs
-// another is damaged.
-func (s *Store) restoreCheckpoint(body []byte, byGeneration map[uint32]*logFile) error {
+// another is damaged. The full files that it counts are put down as listed.
+func (s *Store) restoreCheckpoint(body []byte, byGeneration map[uint32]*logFile, listed map[uint32]bool) error {
 	d := decoder{p: body}
 	boot := d.uvarint()
-	s.r.scrub = place{uint32(d.uvarint()), int64(d.uvarint())}
+	s.w.scrub = place{uint32(d.uvarint()), int64(d.uvarint())}
 	s.copies, s.meta = map[ident.Partition]*Copy{}, metaLog{}
 	for range d.uvarint() {
 		if d.bad {
 			return errBody
 		}
 		generation, at := uint32(d.uvarint()), int64(d.uvarint())
+		listed[generation] = true
 		if f := byGeneration[generation]; f != nil {
 			f.footerAt = at
 		}
@@ -111,12 +114,11 @@ func (c *Copy) restore(d *decoder, byGeneration map[uint32]*logFile) {
 	c.part, c.logged = d.part(), d.tail()
 	c.promise, c.roleEpoch, c.role, c.head = d.uvarint(), d.uvarint(), partition.Role(d.uvarint()), d.uvarint()
 	c.damaged = string(d.bytes())
-	file := func(what string) *logFile {
+	file := func() *logFile {
 		generation := uint32(d.uvarint())
 		f := byGeneration[generation]
-		if f == nil && !d.bad {
+		if f == nil {
 			f = &logFile{name: fmt.Sprintf("missing file of generation %d", generation), generation: generation, footed: true}
-			c.lacks(what, generation)
 		}
 		return f
 	}
@@ -124,17 +126,17 @@ func (c *Copy) restore(d *decoder, byGeneration map[uint32]*logFile) {
 		if d.bad {
 			return
 		}
-		sp := span{file: file("batches")}
+		sp := span{file: file()}
 		sp.first, sp.end, sp.offset, sp.endOff = d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()
 		sp.time, sp.lastTime, sp.bytes, sp.records = int64(d.uvarint()), int64(d.uvarint()), int64(d.uvarint()), d.uvarint()
 		c.spans = append(c.spans, sp)
 		c.bytes += sp.bytes
 		c.records += sp.records
 	}
-	c.snap, c.pending = c.restoreSnapshot(d, file), c.restoreSnapshot(d, file)
+	c.snap, c.pending = restoreSnapshot(d, file), restoreSnapshot(d, file)
 }
 
-func (c *Copy) restoreSnapshot(d *decoder, file func(string) *logFile) *snapshot {
+func restoreSnapshot(d *decoder, file func() *logFile) *snapshot {
 	if d.u8() == 0 {
 		return nil
 	}
@@ -143,17 +145,9 @@ func (c *Copy) restoreSnapshot(d *decoder, file func(string) *logFile) *snapshot
 		if d.bad {
 			return sn
 		}
-		p := page{number: uint32(d.uvarint()), file: file("a snapshot page")}
+		p := page{number: uint32(d.uvarint()), file: file()}
 		p.at, p.size = int64(d.uvarint()), uint32(d.uvarint())
 		sn.pages = append(sn.pages, p)
 	}
 	return sn
-}
-
-// lacks notes that a file is missing; the replay may yet find that the file was released.
-func (c *Copy) lacks(what string, generation uint32) {
-	if c.missing == nil {
-		c.missing = map[uint32]string{}
-	}
-	c.missing[generation] = what
 }

@@ -27,7 +27,6 @@ type Copy struct {
 	role       partition.Role
 	head       uint64 // what was dropped by DropHead
 	damaged    string
-	missing    map[uint32]string // files that a checkpoint names and that are not there; only while the store opens
 	spans      []span
 	bytes      int64 // of the batches in spans
 	records    uint64
@@ -153,8 +152,8 @@ func (c *Copy) Cut(to batch.Tail, done func(error)) {
 
 func (c *Copy) checkCut(to batch.Tail) error {
 	bad := fmt.Errorf("%w: %s at %d", ErrBadCut, c.part, to.Position)
-	if to == c.tail {
-		return nil
+	if to == c.tail || c.snap != nil && to == c.snap.at {
+		return nil // below a snapshot's end everything may have been dropped
 	}
 	if to.Position > c.tail.Position || to.Position < c.head {
 		return bad

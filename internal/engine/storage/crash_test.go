@@ -43,6 +43,12 @@ type history struct {
 	promise      uint64
 	ackedPromise uint64
 	snapped      uint64 // position of the newest snapshot that is done
+	snapping     uint64 // position of the newest that was asked for
+	retained     uint64 // below it only what is live was asked for
+	live         []partition.Span
+	head         uint64       // asked to be dropped
+	ackedHead    uint64       // and done
+	uncut        []batch.Tail // before a cut that is not done
 	deleting     bool
 	deleted      bool
 	build        batch.Builder
@@ -105,11 +111,13 @@ func (w *world) act() {
 		h.c.SetPromise(p, w.done(func() { h.ackedPromise = max(h.ackedPromise, p) }))
 	case n < 80:
 		w.snapshot(h)
+	case n < 84:
+		w.retain(h)
 	case n < 85:
-		if h.snapped > 0 {
-			h.c.Retain(h.snapped, nil, w.done(func() {}))
-		}
-	case n < 86:
+		w.dropHead(h)
+	case n < 87:
+		w.cut(h)
+	case n < 88:
 		h.deleting = true
 		h.c.Delete(w.done(func() { h.deleted = true }))
 	default:
@@ -144,11 +152,51 @@ func (w *world) append(h *history) {
 	}))
 }
 
+// retain keeps some of what is live below the newest snapshot. A batch here is one record, so that positions are offsets.
+func (w *world) retain(h *history) {
+	var live []partition.Span
+	keep := func(o uint64) {
+		if w.rng.IntN(4) > 0 {
+			live = append(live, partition.Span{From: o, To: o + 1})
+		}
+	}
+	for _, s := range h.live {
+		keep(s.From)
+	}
+	for o := max(h.retained, h.head); o < h.snapped; o++ {
+		keep(o)
+	}
+	h.retained, h.live = max(h.retained, h.snapped), live
+	h.c.Retain(h.snapped, live, w.done(func() {}))
+}
+
+func (w *world) dropHead(h *history) {
+	h.head = max(h.head, h.snapped/2)
+	h.live = slices.DeleteFunc(h.live, func(s partition.Span) bool { return s.From < h.head })
+	n := h.head
+	h.c.DropHead(n, w.done(func() { h.ackedHead = max(h.ackedHead, n) }))
+}
+
+// cut drops the end of a log that has nothing under way, as a follower would.
+func (w *world) cut(h *history) {
+	if h.acked != len(h.tails)-1 || h.uncut != nil {
+		return
+	}
+	to := h.acked
+	for to > 0 && h.tails[to].Position > h.snapping && w.rng.IntN(4) > 0 {
+		to--
+	}
+	h.uncut = h.tails
+	h.tails, h.acked = slices.Clone(h.tails[:to+1]), to
+	h.c.Cut(h.tails[to], w.done(func() { h.uncut = nil }))
+}
+
 func (w *world) snapshot(h *history) {
 	at := h.tails[h.acked]
 	if at.Position == 0 {
 		return // Image cannot tell a snapshot of nothing from none
 	}
+	h.snapping = max(h.snapping, at.Position)
 	data := fmt.Append(nil, at.Position)
 	h.c.WriteSnapshot(partition.Snapshot{At: at, Version: 1, Pages: []partition.Page{{Number: uint32(w.rng.IntN(3)), Data: make([]byte, 500)}, {Number: 9, Data: data}}},
 		w.done(func() { h.snapped = max(h.snapped, at.Position) }))
@@ -184,18 +232,41 @@ func (w *world) check() {
 func (w *world) checkCopy(h *history, c *Copy) {
 	i := c.Image()
 	at := slices.IndexFunc(h.tails, func(t batch.Tail) bool { return t == i.Tail })
+	if at < 0 && h.uncut != nil {
+		h.tails, h.acked = h.uncut, len(h.uncut)-1
+		at = slices.IndexFunc(h.tails, func(t batch.Tail) bool { return t == i.Tail })
+	}
+	h.uncut = nil
 	if i.Damaged != "" || at < h.acked || i.Promise < h.ackedPromise || i.Snapshot.Position < h.snapped {
 		w.t.Fatalf("seed %d, life %d: %s: damaged %q; tail %d is append %d, %d was done; promise %d of %d; snapshot %d of %d", w.seed, w.life,
 			c.part, i.Damaged, i.Tail.Position, at, h.acked, i.Promise, h.ackedPromise, i.Snapshot.Position, h.snapped)
 	}
 	h.c, h.tails, h.acked, h.promise, h.ackedPromise, h.deleting = c, h.tails[:at+1], at, i.Promise, i.Promise, false
-	h.snapped = i.Snapshot.Position
+	h.snapped, h.snapping = i.Snapshot.Position, i.Snapshot.Position
+	w.checkHead(h, c)
 	c.ReadSnapshot(func(s partition.Snapshot, ok bool, err error) {
 		if err != nil || ok != (h.snapped > 0) || ok && string(s.Pages[len(s.Pages)-1].Data) != fmt.Sprint(s.At.Position) {
 			w.t.Errorf("seed %d: snapshot of %s: %v %v at %d, %d pages", w.seed, c.part, ok, err, s.At.Position, len(s.Pages))
 		}
 	})
 	w.readAll(h, c, h.snapped)
+}
+
+// checkHead reads what is kept below the snapshot, and sees that what was dropped for ever is.
+func (w *world) checkHead(h *history, c *Copy) {
+	for _, s := range h.live {
+		c.ReadOffset(s.From, 1, func(bs []batch.Batch, err error) {
+			if err != nil || len(bs) != 1 || bs[0].Offset != s.From {
+				w.t.Errorf("seed %d, life %d: %s does not have the live record %d: %v, %v", w.seed, w.life, c.part, s.From, bs, err)
+			}
+		})
+	}
+	head := h.ackedHead
+	c.Read(0, 1, func(bs []batch.Batch, err error) {
+		if err != nil || len(bs) > 0 && bs[0].End() <= head {
+			w.t.Errorf("seed %d, life %d: %s has %v, its head is %d; %v", w.seed, w.life, c.part, bs, head, err)
+		}
+	})
 }
 
 // readAll reads what must be there from a position on, batch by batch.

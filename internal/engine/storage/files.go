@@ -24,6 +24,9 @@ const (
 	// footerOtherMax is what any other frame may add to a footer: nothing.
 	footerOtherMax = 0
 	footerPart     = 512 << 10
+	// entryBytes and sectionBytes are what an entry and a copy of a footer take in memory.
+	entryBytes   = 80
+	sectionBytes = 64
 )
 
 // logFile is one file of the journal.
@@ -37,6 +40,7 @@ type logFile struct {
 	footerAt   int64 // where the index begins; 0: not known
 	owners     []*Copy
 	reserve    bool // of a spare
+	released   bool // it is being given up: the reader's own
 }
 
 func logName(number uint64) string { return fmt.Sprintf("%012d%s", number, logSuffix) }
@@ -63,27 +67,46 @@ func (s *Store) nextNumber() uint64 {
 }
 
 // allocate gives a file to overwrite: a spare, else a new one, else, on a full disk, the reserve. It returns an error that is
-// ENOSPC where there is nothing.
+// ENOSPC where there is nothing. Only the writer's loop changes the lists of files, so only its changes need the lock.
 func (s *Store) allocate() (*logFile, error) {
-	for i, f := range s.spares {
-		if !f.reserve {
-			s.spares = slices.Delete(s.spares, i, i+1)
-			s.metrics.recycled.Add(1)
-			return f, nil
-		}
+	if f, err := s.takeSpare(false); f != nil || err != nil {
+		return f, err
 	}
 	f, err := s.create()
-	if err == nil {
-		return f, nil
+	if err == nil || Classify(err) != Full {
+		return f, err
 	}
-	if len(s.spares) > 0 && Classify(err) == Full {
-		f := s.spares[0]
-		s.spares = slices.Delete(s.spares, 0, 1)
+	spare, spareErr := s.takeSpare(true)
+	if spare == nil && spareErr == nil {
+		return nil, err
+	}
+	return spare, spareErr
+}
+
+// takeSpare gives the first spare that has its full size, or can get it; nil where there is none.
+func (s *Store) takeSpare(reserve bool) (*logFile, error) {
+	for i, f := range s.spares {
+		if f.reserve != reserve {
+			continue
+		}
+		// It may have been made by a run with other settings, or be what damage left of a file.
+		if err := f.f.Preallocate(s.opt.FileSize); err != nil {
+			if Classify(err) == Full {
+				continue
+			}
+			return nil, err
+		}
+		s.mu.Lock()
+		s.spares = slices.Delete(s.spares, i, i+1)
+		s.mu.Unlock()
 		f.reserve = false
-		trace.Warn(s.env.Trace, "storage.reserve.used")
+		if reserve {
+			trace.Warn(s.env.Trace, "storage.reserve.used")
+		}
+		s.metrics.recycled.Add(1)
 		return f, nil
 	}
-	return nil, err
+	return nil, nil
 }
 
 // create makes and preallocates a file. On failure nothing is left behind.
@@ -121,7 +144,9 @@ func (s *Store) fillReserve() {
 			return
 		}
 		f.reserve = true
+		s.mu.Lock()
 		s.spares = append(s.spares, f)
+		s.mu.Unlock()
 		have++
 	}
 }
@@ -140,8 +165,6 @@ func (s *Store) begin(f *logFile, generation uint32, first uint64) error {
 // roll ends the current file with its index and begins the next one with a checkpoint.
 func (w *writer) roll() error {
 	s := w.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	next, err := s.allocate()
 	if err != nil {
 		if Classify(err) == Full {
@@ -157,27 +180,27 @@ func (w *writer) roll() error {
 		}
 	}
 	s.metrics.rolls.Add(1)
+	s.r.wantReclaim()
 	return w.enter(next)
 }
 
-// enter begins a file with a checkpoint and makes it the current one. The store's lock is held.
+// enter begins a file with a checkpoint and makes it the current one.
 func (w *writer) enter(next *logFile) error {
 	s := w.s
 	if err := s.begin(next, s.generation+1, w.sequence); err != nil {
 		return err
 	}
 	s.generation++
+	s.mu.Lock()
 	s.files = append(s.files, next)
+	s.mu.Unlock()
 	w.cur, w.footer = next, 0
 	if err := w.writeFrames(s.encodeCheckpoint(), frameCheckpoint, frameCheckEnd); err != nil {
 		return err
 	}
 	s.metrics.checkpoints.Add(1)
 	s.identity.newest = next.generation
-	if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
-		return err
-	}
-	return nil
+	return writeIdentity(s.env.FS, s.dir, &s.identity, false)
 }
 
 // writeFrames writes a long body as parts, the last one marked, and syncs.
@@ -258,7 +281,7 @@ type footer struct {
 
 func parseFooter(body []byte) (*footer, error) {
 	d := decoder{p: body}
-	ft := &footer{sections: map[ident.Partition][]entry{}, bytes: int64(len(body))}
+	ft := &footer{sections: map[ident.Partition][]entry{}}
 	for len(d.p) > 0 && !d.bad {
 		p := d.part()
 		n := d.uvarint()
@@ -274,6 +297,7 @@ func parseFooter(body []byte) (*footer, error) {
 			es = append(es, e)
 		}
 		ft.sections[p] = es
+		ft.bytes += sectionBytes + int64(n)*entryBytes
 	}
 	return ft, d.err()
 }

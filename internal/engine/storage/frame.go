@@ -41,12 +41,13 @@ const (
 	framePromise    frameType = 4  // u64 epoch
 	frameRole       frameType = 5  // u64 epoch, u8 role
 	frameCut        frameType = 6  // tail
-	frameDropHead   frameType = 7  // u64 position, u64 offset
+	frameDropHead   frameType = 7  // u64 position
 	frameDelete     frameType = 8  // a copy goes for ever
 	framePage       frameType = 9  // a page of a snapshot that is being written
 	frameSnapshot   frameType = 10 // ends the pages of a snapshot: it counts
 	framePageMoved  frameType = 11 // a page written before, copied
 	frameEntries    frameType = 12 // of the consensus log
+	framePages      frameType = 13 // pages of a snapshot follow; those before that were not ended do not count
 	frameCheckpoint frameType = 14 // a part of a checkpoint
 	frameCheckEnd   frameType = 15 // ends the parts of a checkpoint: it counts
 	frameFooter     frameType = 16 // a part of the index of a full file
@@ -62,7 +63,7 @@ const (
 
 var frameNames = [...]string{
 	"", "batch", "batch moved", "create", "promise", "role", "cut", "head drop", "delete", "page", "snapshot", "page moved",
-	"consensus entries", "", "checkpoint part", "checkpoint", "footer part", "footer", "", "release",
+	"consensus entries", "pages", "checkpoint part", "checkpoint", "footer part", "footer", "", "release",
 	"damage", "witness", "imported batch", "image adopted", "scrub",
 }
 

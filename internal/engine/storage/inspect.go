@@ -112,7 +112,8 @@ func Inspect(fsys vfs.FS, dir string, progress func(done, of int)) (*Report, err
 // load replays a directory as Open does, and writes nothing.
 func load(fsys vfs.FS, dir string) (*Store, *replay, error) {
 	s := &Store{env: Env{FS: readOnly{fsys}, Trace: trace.Discard}, dir: dir, opt: Options{}.withDefaults(), copies: map[ident.Partition]*Copy{}}
-	s.r = &reader{s: s, footers: map[uint32]*footer{}}
+	s.w = &writer{s: s}
+	s.r = newReader(s)
 	id, known, err := readIdentity(s.env.FS, dir)
 	if err != nil {
 		return nil, nil, err
@@ -126,12 +127,9 @@ func load(fsys vfs.FS, dir string) (*Store, *replay, error) {
 		return nil, nil, fmt.Errorf("%s holds no store: there is neither a valid %s nor a log file", dir, identityName)
 	}
 	s.identity = id
-	rp := &replay{s: s, byGeneration: map[uint32]*logFile{}}
+	rp := newReplay(s, files)
 	if !found {
 		rp.problem("%s is missing or broken; the next start makes it anew from the log files", identityName)
-	}
-	for _, f := range files {
-		rp.byGeneration[f.generation] = f
 	}
 	if err := rp.run(files); err != nil {
 		return nil, nil, err

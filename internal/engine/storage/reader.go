@@ -6,29 +6,33 @@ import (
 	"io"
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/exec"
 )
 
-// reader is the actor that reads what is no longer in memory, reclaims files, and scrubs. It blocks in reads.
+// reader is the actor that reads what is no longer in memory, reclaims files, and scrubs. It blocks in reads. As files are only given
+// up by its word, nothing that it reads is overwritten meanwhile.
 type reader struct {
 	s  *Store
 	mb exec.Mailbox
 
-	reclaiming bool // a look is asked for or under way
-	stopped    func()
-	scrub      place
-	scrubbed   int64 // bytes since the scrub's place was last written down
+	looking  atomic.Bool // a look at the files is asked for or under way
+	stopped  bool
+	tried    map[uint32]bool // generations that have been emptied as far as they can be
+	scrub    place
+	scrubbed int64 // bytes since the scrub's place was last written down
 
 	footers map[uint32]*footer // by generation; under the store's footer lock
 	asks    uint64
 	held    int64
 }
 
-// errMoved says that a file was given up while it was being read: look up the place again.
-var errMoved = errors.New("storage: the file was reclaimed meanwhile")
+func newReader(s *Store) *reader {
+	return &reader{s: s, footers: map[uint32]*footer{}, tried: map[uint32]bool{}}
+}
 
 // Receive implements exec.Actor.
 func (r *reader) Receive(msg any) {
@@ -36,16 +40,16 @@ func (r *reader) Receive(msg any) {
 	case msgCall:
 		m.f()
 	case msgReclaim:
-		r.reclaiming = false
-		if r.stopped == nil {
+		r.looking.Store(false)
+		if !r.stopped {
 			r.reclaim()
 		}
 	case msgScrub:
-		if r.stopped == nil {
+		if !r.stopped {
 			r.scrubStep()
 		}
 	case msgStop:
-		r.stopped = m.done
+		r.stopped = true
 		m.done()
 	}
 }
@@ -133,47 +137,58 @@ func (s *Store) readFrame(f *logFile, at int64, body int) (frame, error) {
 
 // Read gives batches from the one that holds a position on: at least one if there is any, else about max bytes. Where the position
 // was dropped it goes on from the next batch that is kept. What is in memory is given before Read returns. It fails with ErrDamaged
-// where what is on disk is not what was written; the copy is out of service then.
+// where what is on disk is not what was written, and the copy is out of service then; and with ErrClosed after Close.
 func (c *Copy) Read(position uint64, max int, done func([]batch.Batch, error)) {
-	c.mu.Lock()
-	bs, ok := c.fromMemory(position, max, func(b batch.Batch) bool { return b.End() > position })
-	c.mu.Unlock()
-	if ok {
-		done(bs, nil)
-		return
-	}
-	c.s.r.mb.Post(msgCall{func() {
-		done(c.fromDisk(max, func(e entry) bool { return e.end() > position }, func(sp *span) bool { return sp.end > position }))
-	}})
+	c.read(query{position: position}, max, done)
 }
 
 // ReadOffset is Read by the offset of a record.
 func (c *Copy) ReadOffset(offset uint64, max int, done func([]batch.Batch, error)) {
+	c.read(query{offset: offset, byOffset: true}, max, done)
+}
+
+// query is what a read wants: everything that ends above a position or an offset.
+type query struct {
+	position, offset uint64
+	byOffset         bool
+}
+
+func (q query) wants(end, endOffset uint64) bool {
+	if q.byOffset {
+		return endOffset > q.offset
+	}
+	return end > q.position
+}
+
+func (c *Copy) read(q query, max int, done func([]batch.Batch, error)) {
 	c.mu.Lock()
-	bs, ok := c.fromMemory(c.tail.Position, max, func(b batch.Batch) bool { return b.EndOffset() > offset })
-	c.mu.Unlock()
-	if ok {
+	if c.deleted || !c.onDisk(q) {
+		bs := c.fromMemory(q, max)
+		c.mu.Unlock()
 		done(bs, nil)
 		return
 	}
-	c.s.r.mb.Post(msgCall{func() {
-		done(c.fromDisk(max, func(e entry) bool { return e.endOffset() > offset }, func(sp *span) bool { return sp.endOff > offset }))
-	}})
+	c.mu.Unlock()
+	c.s.r.mb.Post(msgCall{func() { done(c.fromDisk(q, max)) }})
 }
 
-// fromMemory finds the first batch that is wanted, if everything from it on is in memory. ok is also true at the log's end and for a
-// copy that cannot be read.
-func (c *Copy) fromMemory(position uint64, max int, want func(batch.Batch) bool) (bs []batch.Batch, ok bool) {
-	if c.deleted || len(c.newest) == 0 && c.tail.Position == 0 {
-		return nil, true
+// onDisk reports whether the first batch that is wanted is in the journal and not in memory. The lock is held.
+func (c *Copy) onDisk(q query) bool {
+	i := sort.Search(len(c.spans), func(i int) bool { return q.wants(c.spans[i].end, c.spans[i].endOff) })
+	if i == len(c.spans) {
+		return false
 	}
-	i := sort.Search(len(c.newest), func(i int) bool { return want(c.newest[i]) })
-	if i == len(c.newest) {
-		return nil, position >= c.tail.Position && len(c.newest) > 0
+	if len(c.newest) == 0 {
+		return true
 	}
-	if i == 0 && c.newest[0].Position > 0 && c.olderThanMemory(position, want) {
-		return nil, false
-	}
+	// Memory has all that follows its first batch.
+	first := c.newest[0]
+	return c.spans[i].first < first.Position && (q.byOffset && q.offset < first.Offset || !q.byOffset && q.position < first.Position)
+}
+
+// fromMemory gives what is wanted of what is in memory. The lock is held.
+func (c *Copy) fromMemory(q query, max int) (bs []batch.Batch) {
+	i := sort.Search(len(c.newest), func(i int) bool { return q.wants(c.newest[i].End(), c.newest[i].EndOffset()) })
 	size := 0
 	for _, b := range c.newest[i:] {
 		if len(bs) > 0 && size+b.Size() > max {
@@ -182,30 +197,41 @@ func (c *Copy) fromMemory(position uint64, max int, want func(batch.Batch) bool)
 		bs = append(bs, b)
 		size += b.Size()
 	}
-	return bs, true
+	return bs
 }
 
-// olderThanMemory reports whether something that is wanted may lie before the batches in memory.
-func (c *Copy) olderThanMemory(position uint64, want func(batch.Batch) bool) bool {
-	first := c.newest[0]
-	if position < c.tail.Position && position >= first.Position {
-		return false
+// fromDisk reads batches by the index, on the reader's loop; where there are none left, memory has what is wanted.
+func (c *Copy) fromDisk(q query, max int) ([]batch.Batch, error) {
+	if c.s.r.stopped {
+		return nil, ErrClosed
 	}
-	return len(c.spans) > 0 && c.spans[0].first < first.Position
-}
-
-// fromDisk reads batches by the index, on the reader's loop, and goes on in memory.
-func (c *Copy) fromDisk(max int, want func(entry) bool, wantSpan func(*span) bool) ([]batch.Batch, error) {
-	for {
-		bs, err := c.tryDisk(max, want, wantSpan)
-		if errors.Is(err, errMoved) {
-			continue
-		}
-		if errors.Is(err, ErrDamaged) {
-			c.s.corrupt(c, err)
-		}
-		return bs, err
+	c.mu.Lock()
+	if err := c.usable(); err != nil {
+		c.mu.Unlock()
+		return nil, err
 	}
+	places, err := c.locate(q, max)
+	if err == nil && len(places) == 0 {
+		bs := c.fromMemory(q, max)
+		c.mu.Unlock()
+		return bs, nil
+	}
+	c.mu.Unlock()
+	var bs []batch.Batch
+	for _, l := range places {
+		var b batch.Batch
+		if b, err = c.s.readBatch(c, l); err != nil {
+			break
+		}
+		bs = append(bs, b)
+	}
+	if len(bs) > 0 {
+		return bs, nil // what was read is good; the next read will say what is wrong
+	}
+	if errors.Is(err, ErrDamaged) {
+		c.s.corrupt(c, err)
+	}
+	return nil, err
 }
 
 type located struct {
@@ -213,39 +239,12 @@ type located struct {
 	f *logFile
 }
 
-func (c *Copy) tryDisk(max int, want func(entry) bool, wantSpan func(*span) bool) ([]batch.Batch, error) {
-	c.mu.Lock()
-	if err := c.usable(); err != nil {
-		c.mu.Unlock()
-		return nil, err
-	}
-	places, err := c.locate(max, want, wantSpan)
-	c.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	bs := make([]batch.Batch, 0, len(places))
-	for _, l := range places {
-		b, err := c.s.readBatch(c, l)
-		if err != nil {
-			if c.moved(l) {
-				return nil, errMoved
-			}
-			if len(bs) > 0 {
-				return bs, nil // what was read is good; the next read will say what is wrong
-			}
-			return nil, err
-		}
-		bs = append(bs, b)
-	}
-	return bs, nil
-}
-
 // locate finds the places of batches in the index. The lock is held.
-func (c *Copy) locate(max int, want func(entry) bool, wantSpan func(*span) bool) ([]located, error) {
+func (c *Copy) locate(q query, max int) ([]located, error) {
 	var out []located
 	size := 0
-	for i := sort.Search(len(c.spans), func(i int) bool { return wantSpan(&c.spans[i]) }); i < len(c.spans); i++ {
+	i := sort.Search(len(c.spans), func(i int) bool { return q.wants(c.spans[i].end, c.spans[i].endOff) })
+	for ; i < len(c.spans); i++ {
 		sp := &c.spans[i]
 		es, err := c.s.entries(c.part, sp)
 		if err != nil {
@@ -254,7 +253,7 @@ func (c *Copy) locate(max int, want func(entry) bool, wantSpan func(*span) bool)
 			}
 			return nil, err
 		}
-		for k := sort.Search(len(es), func(k int) bool { return want(es[k]) }); k < len(es); k++ {
+		for k := sort.Search(len(es), func(k int) bool { return q.wants(es[k].end(), es[k].endOffset()) }); k < len(es); k++ {
 			if len(out) > 0 && size+int(es[k].size) > max {
 				return out, nil
 			}
@@ -297,64 +296,75 @@ func (s *Store) readBatch(c *Copy, l located) (batch.Batch, error) {
 
 // SeekTime is the offset of the first record in the first batch whose time is at or after ms; the tail's offset if there is none.
 func (c *Copy) SeekTime(ms int64, done func(uint64, error)) {
-	c.s.r.mb.Post(msgCall{func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i := range c.spans {
-			sp := &c.spans[i]
-			if sp.lastTime < ms {
-				continue
-			}
-			es, err := c.s.entries(c.part, sp)
-			if err != nil {
-				done(0, err)
-				return
-			}
-			if k := sort.Search(len(es), func(k int) bool { return es[k].time >= ms }); k < len(es) {
-				done(es[k].offset, nil)
-				return
-			}
-		}
-		for _, b := range c.newest {
-			if b.Position >= c.logged.Position && b.Time >= ms {
-				done(b.Offset, nil)
-				return
-			}
-		}
-		done(c.tail.Offset, nil)
-	}})
+	c.seek(func() (uint64, error) { return c.seekTime(ms) }, done)
 }
 
 // LastBatch is the offset of the first record of the last batch below a position that has records; the head's offset if none has.
 func (c *Copy) LastBatch(below uint64, done func(uint64, error)) {
+	c.seek(func() (uint64, error) { return c.lastBatch(below) }, done)
+}
+
+// seek looks something up on the reader's loop, with the lock held.
+func (c *Copy) seek(find func() (uint64, error), done func(uint64, error)) {
 	c.s.r.mb.Post(msgCall{func() {
+		if c.s.r.stopped {
+			done(0, ErrClosed)
+			return
+		}
 		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i := len(c.newest) - 1; i >= 0; i-- {
-			if b := c.newest[i]; b.Position < below && b.Records > 0 {
-				done(b.Offset, nil)
-				return
-			}
+		offset, err := uint64(0), c.usable()
+		if err == nil {
+			offset, err = find()
 		}
-		for i := len(c.spans) - 1; i >= 0; i-- {
-			sp := &c.spans[i]
-			if sp.first >= below || sp.records == 0 {
-				continue
-			}
-			es, err := c.s.entries(c.part, sp)
-			if err != nil {
-				done(0, err)
-				return
-			}
-			for _, e := range slices.Backward(es) {
-				if e.position < below && e.records > 0 {
-					done(e.offset, nil)
-					return
-				}
-			}
-		}
-		done(c.headOffsetNow(), nil)
+		c.mu.Unlock()
+		done(offset, err)
 	}})
+}
+
+func (c *Copy) seekTime(ms int64) (uint64, error) {
+	for i := range c.spans {
+		sp := &c.spans[i]
+		if sp.lastTime < ms {
+			continue
+		}
+		es, err := c.s.entries(c.part, sp)
+		if err != nil {
+			return 0, err
+		}
+		if k := sort.Search(len(es), func(k int) bool { return es[k].time >= ms }); k < len(es) {
+			return es[k].offset, nil
+		}
+	}
+	for _, b := range c.newest {
+		if b.Position >= c.logged.Position && b.Time >= ms {
+			return b.Offset, nil
+		}
+	}
+	return c.tail.Offset, nil
+}
+
+func (c *Copy) lastBatch(below uint64) (uint64, error) {
+	for _, b := range slices.Backward(c.newest) {
+		if b.Position < below && b.Records > 0 {
+			return b.Offset, nil
+		}
+	}
+	for i := len(c.spans) - 1; i >= 0; i-- {
+		sp := &c.spans[i]
+		if sp.first >= below || sp.records == 0 {
+			continue
+		}
+		es, err := c.s.entries(c.part, sp)
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range slices.Backward(es) {
+			if e.position < below && e.records > 0 {
+				return e.offset, nil
+			}
+		}
+	}
+	return c.headOffsetNow(), nil
 }
 
 func (c *Copy) headOffsetNow() uint64 {

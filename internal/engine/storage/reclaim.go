@@ -2,7 +2,6 @@ package storage
 
 import (
 	"encoding/binary"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -13,20 +12,18 @@ import (
 // reclaimEvery bounds how often files are looked through.
 const reclaimEvery = time.Second
 
-// wantReclaim asks for a look at the files, soon.
+// wantReclaim asks for a look at the files, soon. It may be called from any loop.
 func (r *reader) wantReclaim() {
-	r.mb.Post(msgCall{func() {
-		if !r.reclaiming && r.stopped == nil {
-			r.reclaiming = true
-			r.mb.After(reclaimEvery, msgReclaim{})
-		}
-	}})
+	if r.mb != nil && r.looking.CompareAndSwap(false, true) {
+		r.mb.After(reclaimEvery, msgReclaim{})
+	}
 }
 
 // usage is what a full file holds that must be kept.
 type usage struct {
 	f     *logFile
 	live  int64
+	stuck bool    // it holds something of a damaged copy, which stays where it is
 	bytes []*Copy // with batches there
 	pages []*Copy // with pages there
 }
@@ -41,7 +38,8 @@ func (r *reader) reclaim() {
 		}
 	}
 	for _, u := range uses {
-		if len(u.bytes)+len(u.pages) > 0 && float64(u.live) < r.s.opt.ReclaimBelow*float64(r.s.opt.FileSize) {
+		used := len(u.bytes)+len(u.pages) > 0
+		if used && !u.stuck && !r.tried[u.f.generation] && float64(u.live) < r.s.opt.ReclaimBelow*float64(r.s.opt.FileSize) {
 			r.empty(u)
 			return // one at a time; the next look takes the next
 		}
@@ -76,6 +74,7 @@ func (c *Copy) addUsage(by map[*logFile]*usage) {
 		sp := &c.spans[i]
 		if u := by[sp.file]; u != nil {
 			u.live += c.liveBytes(sp)
+			u.stuck = u.stuck || c.damaged != ""
 			if n := len(u.bytes); n == 0 || u.bytes[n-1] != c {
 				u.bytes = append(u.bytes, c)
 			}
@@ -88,6 +87,7 @@ func (c *Copy) addUsage(by map[*logFile]*usage) {
 		for _, p := range sn.pages {
 			if u := by[p.file]; u != nil {
 				u.live += int64(p.size)
+				u.stuck = u.stuck || c.damaged != ""
 				if n := len(u.pages); n == 0 || u.pages[n-1] != c {
 					u.pages = append(u.pages, c)
 				}
@@ -99,17 +99,22 @@ func (c *Copy) addUsage(by map[*logFile]*usage) {
 // release logs that a file is given up; once that is durable it may be overwritten.
 func (r *reader) release(f *logFile) {
 	s := r.s
+	if f.released {
+		return
+	}
+	f.released = true
+	delete(r.tried, f.generation)
 	body := binary.LittleEndian.AppendUint32(nil, f.generation)
 	s.w.enqueue(op{typ: frameRelease, body: body, done: func(err error) {
 		if err != nil {
 			return
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		if i := slices.Index(s.files, f); i >= 0 {
 			s.files = slices.Delete(s.files, i, i+1)
 			s.spares = append(s.spares, &logFile{name: f.name, number: f.number, f: f.f})
 		}
+		s.mu.Unlock()
 		s.footerMu.Lock()
 		if ft := r.footers[f.generation]; ft != nil {
 			r.held -= ft.bytes
@@ -152,7 +157,8 @@ func (r *reader) empty(u usage) {
 		}
 		c.mu.Unlock()
 	}
-	r.reclaiming = true
+	r.tried[u.f.generation] = true
+	r.looking.Store(true)
 	r.move(work)
 }
 
@@ -172,7 +178,7 @@ func (r *reader) move(work []func() (op, bool)) {
 		}
 		o.done = func(err error) {
 			r.mb.Post(msgCall{func() {
-				if err == nil && r.stopped == nil {
+				if err == nil && !r.stopped {
 					r.move(work)
 				}
 			}})
@@ -216,6 +222,9 @@ func (c *Copy) stillHas(e entry) bool {
 }
 
 func (r *reader) movePage(c *Copy, p page) (op, bool) {
+	if !c.needsPage(p) {
+		return op{}, false
+	}
 	data, err := r.s.readPage(c, p)
 	if err != nil {
 		r.s.corrupt(c, err)
@@ -224,94 +233,17 @@ func (r *reader) movePage(c *Copy, p page) (op, bool) {
 	body := binary.LittleEndian.AppendUint32(make([]byte, 0, movedHead+4+len(data)), p.file.generation)
 	body = binary.LittleEndian.AppendUint64(body, uint64(p.at))
 	body = binary.LittleEndian.AppendUint32(body, p.number)
-	return op{typ: framePageMoved, c: c, body: append(body, data...)}, true
+	return op{typ: framePageMoved, c: c, body: append(body, data...), before: func() bool { return c.needsPage(p) }}, true
 }
 
-// start begins the slow work.
-func (r *reader) start() {
-	if r.s.opt.ScrubEvery > 0 {
-		r.mb.After(r.s.opt.ScrubEvery, msgScrub{})
-	}
-	r.wantReclaim()
-}
-
-// scrubNote is how much is scrubbed before the place is written down.
-const scrubNote = 64 << 20
-
-// scrubStep checks a chunk of the full files and remembers how far it came. When all are checked it rests for an hour.
-func (r *reader) scrubStep() {
-	f := r.scrubFile()
-	if f == nil {
-		r.scrub = place{}
-		r.mb.After(time.Hour, msgScrub{})
-		return
-	}
-	w, err := f.window()
-	at := max(r.scrub.at, headerSize)
-	for end := at + int64(r.s.opt.ScrubChunk); err == nil && at < end; {
-		var fr frame
-		fr, err = w.frameAt(at)
-		if err == nil && fr.generation == f.generation {
-			at += int64(fr.size)
-			if fr.typ == frameFooterEnd {
-				at = f.size + w.size
-				break
-			}
-			continue
-		}
-		r.scrubFound(f, at, fr, err)
-		if fr.size == 0 {
-			at = f.size + w.size // nothing says where the next frame is: reads will find what else is broken
-			break
-		}
-		at, err = at+int64(fr.size), nil
-	}
-	r.scrubbed += at - r.scrub.at
-	r.scrub = place{f.generation, at}
-	if w != nil && at >= w.size {
-		r.scrub = place{f.generation + 1, 0}
-	}
-	if r.scrubbed >= scrubNote {
-		r.scrubbed = 0
-		body := binary.LittleEndian.AppendUint32(nil, r.scrub.generation)
-		r.s.w.enqueue(op{typ: frameScrub, body: binary.LittleEndian.AppendUint64(body, uint64(r.scrub.at))}, false)
-	}
-	r.mb.After(r.s.opt.ScrubEvery, msgScrub{})
-}
-
-// scrubFile is the full file to go on with: the one where the scrub stopped, or the next.
-func (r *reader) scrubFile() *logFile {
-	r.s.mu.RLock()
-	defer r.s.mu.RUnlock()
-	for _, f := range r.s.files[:max(0, len(r.s.files)-1)] {
-		if f.generation == r.scrub.generation {
-			return f
-		}
-		if f.generation > r.scrub.generation {
-			r.scrub = place{f.generation, 0}
-			return f
+// needsPage reports whether a page is part of a snapshot, at the place where it was.
+func (c *Copy) needsPage(p page) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sn := range []*snapshot{c.snap, c.pending} {
+		if sn != nil && !c.deleted && slices.Contains(sn.pages, p) {
+			return true
 		}
 	}
-	return nil
-}
-
-// scrubFound takes the copy out of service whose batch was found broken, if the batch is still needed there.
-func (r *reader) scrubFound(f *logFile, at int64, fr frame, err error) {
-	trace.Error(r.s.env.Trace, "storage.scrub", slog.String("file", f.name), slog.Int64("at", at),
-		slog.String("frame", fr.typ.String()), slog.String("partition", fr.part.String()))
-	r.s.mu.RLock()
-	c := r.s.copies[fr.part]
-	r.s.mu.RUnlock()
-	if c == nil || err == nil || !notAFrame(err) || fr.typ != frameBatch && fr.typ != frameMoved {
-		return
-	}
-	ft, err := r.s.footerOf(f)
-	if err != nil {
-		return
-	}
-	for _, e := range ft.sections[fr.part] {
-		if l := (located{e, f}); e.at == at && !c.moved(l) && c.stillHas(e) {
-			r.s.corrupt(c, fmt.Errorf("%w: the scrub found %s broken at %d", ErrDamaged, f.name, at))
-		}
-	}
+	return false
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/trace"
+	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // recover reads what the directory holds and makes the store ready to be written to (design 3, "Start").
@@ -26,9 +27,8 @@ func (s *Store) recover() error {
 	if err := s.begun(id, known); err != nil {
 		return err
 	}
-	rp := &replay{s: s, byGeneration: map[uint32]*logFile{}}
+	rp := newReplay(s, files)
 	for _, f := range files {
-		rp.byGeneration[f.generation] = f
 		s.generation = max(s.generation, f.generation)
 	}
 	if err := rp.run(files); err != nil {
@@ -109,7 +109,10 @@ func readHeader(f *logFile) (fileHeader, error) {
 type replay struct {
 	s            *Store
 	byGeneration map[uint32]*logFile
-	expect       uint64 // sequence of the next frame
+	listed       map[uint32]bool // full files that the checkpoint counts and that were not released since
+	deleted      map[ident.Partition]bool
+	strays       []ident.Partition // of frames whose copy is not there
+	expect       uint64            // sequence of the next frame
 	torn         *logFile
 	tornAt       int64
 	stale        []int64 // places of frames behind the torn end
@@ -131,13 +134,27 @@ type unproven struct {
 // lost is a range of sequences whose frames were synced and cannot be read.
 type lost struct {
 	from, to uint64
-	parts    []ident.Partition // as far as a head says whose they were
-	headed   uint64            // how many of the frames had a valid head
+	victims
+	headed uint64 // how many of the frames had a valid head
+}
+
+// victims are those whose frames were in some range.
+type victims struct {
+	parts []ident.Partition
+	meta  bool // the consensus log
 }
 
 type witnessRange struct {
 	from, to uint64
-	parts    []ident.Partition
+	victims
+}
+
+func newReplay(s *Store, files []*logFile) *replay {
+	rp := &replay{s: s, byGeneration: map[uint32]*logFile{}, deleted: map[ident.Partition]bool{}}
+	for _, f := range files {
+		rp.byGeneration[f.generation] = f
+	}
+	return rp
 }
 
 // run finds the newest checkpoint that is whole and replays what follows it.
@@ -166,7 +183,8 @@ func (rp *replay) replayAll(files []*logFile) error {
 			rp.problem("%s does not begin with a whole checkpoint", files[i].name)
 			continue
 		}
-		if err := rp.s.restoreCheckpoint(body, rp.byGeneration); err != nil {
+		rp.listed = map[uint32]bool{}
+		if err := rp.s.restoreCheckpoint(body, rp.byGeneration, rp.listed); err != nil {
 			rp.problem("checkpoint of %s: %v", files[i].name, err)
 			continue
 		}
@@ -179,15 +197,20 @@ func (rp *replay) replayAll(files []*logFile) error {
 	if start < 0 {
 		return rp.without(files)
 	}
-	for i := range files[:start] {
-		files[i].footed = true
-	}
 	for i := start + 1; i < len(files); i++ {
 		if err := rp.follow(files[i-1], files[i], i == len(files)-1); err != nil {
 			return err
 		}
 	}
-	rp.s.files = files
+	for _, f := range files[:start] {
+		if f.footed = rp.listed[f.generation]; f.footed {
+			rp.s.files = append(rp.s.files, f)
+			continue
+		}
+		// It was given up, durably, and may be overwritten at once. It is another value than the one that spans may know.
+		rp.s.spares = append(rp.s.spares, &logFile{name: f.name, number: f.number, f: f.f})
+	}
+	rp.s.files = append(rp.s.files, files[start:]...)
 	return nil
 }
 
@@ -264,23 +287,29 @@ func (rp *replay) judge() error {
 		}
 	}
 	for _, l := range rp.lost {
-		parts, all := rp.hurt(l)
-		if all {
-			rp.s.meta.bad = fmt.Sprintf("frames %d to %d of the journal were synced and cannot be read", l.from, l.to-1)
+		v, all := rp.hurt(l)
+		why := fmt.Sprintf("frames %d to %d of the journal were synced and cannot be read", l.from, l.to-1)
+		if all || v.meta {
+			rp.s.meta.bad = why
+		}
+		// A copy that nothing else speaks of may be one whose creation is among what was lost: it is damaged, never new.
+		v.parts = append(v.parts, rp.strays...)
+		for _, p := range v.parts {
+			if rp.s.copies[p] == nil && !rp.deleted[p] {
+				rp.s.copies[p] = &Copy{s: rp.s, part: p}
+			}
 		}
 		for p, c := range rp.s.copies {
-			if (all || slices.Contains(parts, p)) && c.damaged == "" {
-				c.damaged = fmt.Sprintf("frames %d to %d of the journal were synced and cannot be read", l.from, l.to-1)
+			if (all || slices.Contains(v.parts, p)) && c.damaged == "" {
+				c.damaged = why
 			}
 		}
 	}
 	for _, c := range rp.s.copies {
-		for g, what := range c.missing {
-			if c.damaged == "" {
-				c.damaged = fmt.Sprintf("%s lay in a file that is missing (generation %d)", what, g)
-			}
+		if f := c.missing(); f != nil && c.damaged == "" {
+			c.damaged = fmt.Sprintf("a part of it lay in a file that is not there (generation %d)", f.generation)
 		}
-		c.missing, c.pending = nil, nil
+		c.pending = nil
 	}
 	for _, p := range rp.problems {
 		trace.Warn(rp.s.env.Trace, "storage.problem", slog.String("what", p))
@@ -288,24 +317,41 @@ func (rp *replay) judge() error {
 	return nil
 }
 
-// hurt says whose frames a lost range held, as heads and witnesses have it; all is true where they do not cover it.
-func (rp *replay) hurt(l lost) (parts []ident.Partition, all bool) {
-	if l.headed == l.to-l.from {
-		return l.parts, slices.Contains(l.parts, ident.Partition{})
+// missing is a file that the copy needs and that was not found.
+func (c *Copy) missing() *logFile {
+	for i := range c.spans {
+		if c.spans[i].file.f == nil {
+			return c.spans[i].file
+		}
 	}
-	parts = l.parts
+	if c.snap != nil {
+		for _, p := range c.snap.pages {
+			if p.file.f == nil {
+				return p.file
+			}
+		}
+	}
+	return nil
+}
+
+// hurt says whose frames a lost range held, as heads and witnesses have it; all is true where they do not cover it.
+func (rp *replay) hurt(l lost) (v victims, all bool) {
+	v = victims{slices.Clone(l.parts), l.meta}
+	if l.headed == l.to-l.from {
+		return v, false
+	}
 	covered := l.from
 	for _, w := range rp.witnesses {
 		if w.to <= l.from || w.from >= l.to {
 			continue
 		}
 		if w.from > covered {
-			return nil, true
+			return v, true
 		}
 		covered = max(covered, w.to)
-		parts = append(parts, w.parts...)
+		v.parts, v.meta = append(v.parts, w.parts...), v.meta || w.meta
 	}
-	return parts, covered < l.to || slices.Contains(parts, ident.Partition{})
+	return v, covered < l.to
 }
 
 // ready makes the store writable: a torn end is dropped and synced, or rewritten elsewhere where an error of the run before makes
@@ -353,6 +399,12 @@ func (s *Store) ready(rp *replay, doubtful bool) error {
 		return fmt.Errorf("journal %s: %w", last.name, err)
 	}
 	s.w.cur = last
+	if s.identity.newest < last.generation { // a start before this one was cut short
+		s.identity.newest = last.generation
+		if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
+			return err
+		}
+	}
 	for _, c := range s.copies {
 		c.tail = c.logged
 		for i := range c.spans {
@@ -370,20 +422,37 @@ func (s *Store) rewrite(last *logFile) error {
 	if err := ignoreMissing(s.env.FS.Remove(name)); err != nil {
 		return err
 	}
-	f, err := s.env.FS.Create(name)
+	f, err := s.fresh(name)
 	if err != nil {
 		return err
-	}
-	if err := f.Preallocate(s.opt.FileSize); err != nil {
-		return errors.Join(err, f.Close())
 	}
 	if err := copyBytes(f, last.f, last.size); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	err = errors.Join(f.Sync(), s.env.FS.Rename(name, last.name), s.env.FS.SyncDir(s.dir), last.f.Close())
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = errors.Join(s.env.FS.Rename(name, last.name), s.env.FS.SyncDir(s.dir), last.f.Close())
 	last.f = f
 	trace.Warn(s.env.Trace, "storage.rewritten", slog.String("file", last.name))
 	return err
+}
+
+// fresh makes a file under a name, of a spare one where the disk is full.
+func (s *Store) fresh(name string) (vfs.File, error) {
+	f, err := s.env.FS.Create(name)
+	if err == nil {
+		if err = f.Preallocate(s.opt.FileSize); err != nil {
+			err = errors.Join(err, f.Close(), s.env.FS.Remove(name))
+		}
+	}
+	if err == nil || Classify(err) != Full || len(s.spares) == 0 {
+		return f, err
+	}
+	last := len(s.spares) - 1
+	spare := s.spares[last]
+	s.spares = s.spares[:last]
+	return spare.f, s.env.FS.Rename(spare.name, name)
 }
 
 func copyBytes(to io.WriterAt, from io.ReaderAt, n int64) error {

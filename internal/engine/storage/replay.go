@@ -13,10 +13,11 @@ import (
 
 // window reads a file front to back with bounded memory.
 type window struct {
-	f    io.ReaderAt
-	buf  []byte
-	at   int64 // of buf in the file
-	size int64
+	f     io.ReaderAt
+	buf   []byte
+	at    int64 // of buf in the file
+	size  int64
+	chunk int // how much is read at a time
 }
 
 const windowSize = 4 << 20
@@ -25,7 +26,7 @@ const windowSize = 4 << 20
 func (w *window) bytes(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), max(0, w.size-at)))
 	if at < w.at || at+int64(n) > w.at+int64(len(w.buf)) {
-		want := int(min(int64(max(n, windowSize)), max(0, w.size-at)))
+		want := int(min(int64(max(n, w.chunk)), max(0, w.size-at)))
 		if cap(w.buf) < want {
 			w.buf = make([]byte, want)
 		}
@@ -61,7 +62,7 @@ func (f *logFile) window() (*window, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &window{f: f.f, size: size}, nil
+	return &window{f: f.f, size: size, chunk: windowSize}, nil
 }
 
 func notAFrame(err error) bool {
@@ -111,6 +112,9 @@ func (rp *replay) file(f *logFile, at int64, last bool) error {
 			rp.expect++
 			at += int64(fr.size)
 			f.size = at
+			if (fr.typ == frameFooter || fr.typ == frameFooterEnd) && f.footerAt == 0 {
+				f.footerAt = at - int64(fr.size)
+			}
 			if fr.typ == frameFooterEnd {
 				f.footed = true
 				return nil
@@ -159,9 +163,8 @@ func (rp *replay) resume(f *logFile, w *window, broken int64) (next int64, found
 			}
 		}
 		if _, err := w.frameAt(at); errors.Is(err, errFrameBody) {
-			if l.headed++; h.typ != frameCheckpoint && h.typ != frameCheckEnd && h.typ != frameWitness {
-				l.parts = append(l.parts, h.part)
-			}
+			l.headed++
+			l.add(h.part, h.typ)
 		} else if err == nil {
 			l.headed = 0 // whole, and yet not to be reached: only a witness can say what lies around it
 		}
@@ -169,6 +172,15 @@ func (rp *replay) resume(f *logFile, w *window, broken int64) (next int64, found
 		at += int64(h.size)
 	}
 	return 0, false, nil
+}
+
+// add counts one whose frame it was. What else there is says nothing that a later checkpoint or the state does not say again.
+func (v *victims) add(p ident.Partition, typ frameType) {
+	if typ == frameEntries {
+		v.meta = true
+	} else if p != (ident.Partition{}) {
+		v.parts = append(v.parts, p)
+	}
 }
 
 // frame takes one frame into the state.
@@ -185,13 +197,22 @@ func (rp *replay) frame(f *logFile, at int64, fr frame) {
 		err = rp.s.apply(f, at, fr, nil)
 	case frameScrub:
 		d := decoder{p: fr.body}
-		rp.s.r.scrub = place{d.u32(), int64(d.u64())}
+		rp.s.w.scrub = place{d.u32(), int64(d.u64())}
+	case frameRelease:
+		d := decoder{p: fr.body}
+		delete(rp.listed, d.u32())
+		err = rp.s.apply(f, at, fr, nil)
 	default:
+		if fr.typ == frameCreate || fr.typ == frameDelete {
+			rp.deleted[fr.part] = fr.typ == frameDelete
+		}
 		err = rp.s.apply(f, at, fr, nil)
 	}
 	if err != nil {
 		rp.problem("%s at %d, frame %d (%s): %v", f.name, at, fr.sequence, fr.typ, err)
-		if c := rp.s.copies[fr.part]; c != nil && c.damaged == "" {
+		if c := rp.s.copies[fr.part]; c == nil && fr.part != (ident.Partition{}) {
+			rp.strays = append(rp.strays, fr.part)
+		} else if c != nil && c.damaged == "" {
 			c.damaged = err.Error()
 		}
 	}
@@ -236,6 +257,10 @@ func (rp *replay) witness(body []byte) {
 		d.u32()
 		if d.bad {
 			return
+		}
+		if p == (ident.Partition{}) {
+			w.meta = true
+			continue
 		}
 		w.parts = append(w.parts, p)
 	}
@@ -296,5 +321,5 @@ func (ft *footer) put(e entry, fr frame) {
 		es = slices.Insert(es, i, e)
 	}
 	ft.sections[fr.part] = es
-	ft.bytes += 96
+	ft.bytes += entryBytes
 }

@@ -50,6 +50,7 @@ func (c *Copy) WriteSnapshot(sn partition.Snapshot, done func(error)) {
 		c.s.fail(done, ErrGone)
 		return
 	}
+	c.s.w.enqueue(op{typ: framePages, c: c}, false)
 	for _, p := range sn.Pages {
 		body := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(p.Data)), p.Number)
 		c.s.w.enqueue(op{typ: framePage, c: c, body: append(body, p.Data...)}, false)
@@ -130,32 +131,26 @@ func (c *Copy) ReadSnapshot(done func(partition.Snapshot, bool, error)) {
 }
 
 func (c *Copy) readSnapshot() (partition.Snapshot, bool, error) {
-	for {
-		c.mu.Lock()
-		sn := c.snap
-		if sn == nil || c.deleted {
-			c.mu.Unlock()
-			return partition.Snapshot{}, false, nil
-		}
-		out := partition.Snapshot{At: sn.at, Version: sn.version}
-		places := slices.Clone(sn.pages)
-		c.mu.Unlock()
-		moved := false
-		for _, p := range places {
-			data, err := c.s.readPage(c, p)
-			if errors.Is(err, errMoved) {
-				moved = true
-				break
-			}
-			if err != nil {
-				return partition.Snapshot{}, false, err
-			}
-			out.Pages = append(out.Pages, partition.Page{Number: p.number, Data: data})
-		}
-		if !moved {
-			return out, true, nil
-		}
+	if c.s.r.stopped {
+		return partition.Snapshot{}, false, ErrClosed
 	}
+	c.mu.Lock()
+	sn := c.snap
+	if sn == nil || c.deleted {
+		c.mu.Unlock()
+		return partition.Snapshot{}, false, nil
+	}
+	out := partition.Snapshot{At: sn.at, Version: sn.version}
+	places := slices.Clone(sn.pages)
+	c.mu.Unlock()
+	for _, p := range places {
+		data, err := c.s.readPage(c, p)
+		if err != nil {
+			return partition.Snapshot{}, false, err
+		}
+		out.Pages = append(out.Pages, partition.Page{Number: p.number, Data: data})
+	}
+	return out, true, nil
 }
 
 func (s *Store) readPage(c *Copy, p page) ([]byte, error) {

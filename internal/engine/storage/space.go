@@ -40,8 +40,6 @@ func (s *Store) checkSpace() {
 		h.Free = free >> 20 << 20 // whole MiB, so that a listener is not told of every file
 	})
 	if int64(free) >= s.opt.HighWater {
-		s.mu.Lock()
 		s.fillReserve()
-		s.mu.Unlock()
 	}
 }

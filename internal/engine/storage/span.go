@@ -138,6 +138,13 @@ func (c *Copy) truncate(to batch.Tail, entriesOf func(*span) ([]entry, error)) e
 			c.spans = slices.Clip(c.spans[:i])
 			return nil
 		}
+		if sp.file.f == nil {
+			sp.end, sp.endOff, sp.lastTime = to.Position, to.Offset, to.Time // if it is not released later, the copy is damaged
+			c.spans = slices.Clip(c.spans[:i+1])
+			c.bytes += sp.bytes
+			c.records += sp.records
+			return nil
+		}
 		es, err := entriesOf(sp)
 		if err != nil {
 			return err
@@ -167,6 +174,9 @@ func (c *Copy) dropBelow(position uint64, entriesOf func(*span) ([]entry, error)
 		return nil
 	}
 	sp := &c.spans[0]
+	if sp.file.f == nil {
+		return nil // if it is not released later, the copy is damaged
+	}
 	es, err := entriesOf(sp)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func Open(env Env, dir string, opt Options) (*Store, error) {
 	s := &Store{env: env, opt: opt.withDefaults(), dir: dir, lock: lock, copies: map[ident.Partition]*Copy{}}
 	s.cache.limit = s.opt.CacheBytes
 	s.w = &writer{s: s}
-	s.r = &reader{s: s, footers: map[uint32]*footer{}}
+	s.r = newReader(s)
 	if err := s.recover(); err != nil {
 		s.closeFiles()
 		return nil, errors.Join(err, lock.Close())
@@ -99,14 +99,12 @@ func (s *Store) ID() ident.StoreID { return s.identity.store }
 func (s *Store) Boot() uint64 { return s.identity.boot }
 
 // Create makes the copy of a partition. It is durable no later than what is written to it first. It returns ErrExists where there
-// is one.
+// is one, or one whose Delete is not done.
 func (s *Store) Create(p ident.Partition) (*Copy, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.copies[p]; c != nil {
-		if !c.isDeleted() {
-			return nil, fmt.Errorf("%w: %s", ErrExists, p)
-		}
+	if s.copies[p] != nil {
+		return nil, fmt.Errorf("%w: %s", ErrExists, p)
 	}
 	c := &Copy{s: s, part: p}
 	s.copies[p] = c
@@ -118,15 +116,14 @@ func (s *Store) Create(p ident.Partition) (*Copy, error) {
 func (s *Store) Copies() []*Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.sorted()
+	return slices.DeleteFunc(s.sorted(), (*Copy).isDeleted)
 }
 
+// sorted are all copies whose deletion has not been logged, in order of partition.
 func (s *Store) sorted() []*Copy {
 	all := make([]*Copy, 0, len(s.copies))
 	for _, c := range s.copies {
-		if !c.isDeleted() {
-			all = append(all, c)
-		}
+		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b *Copy) int { return a.part.Compare(b.part) })
 	return all
@@ -168,12 +165,8 @@ func (s *Store) Close(done func(error)) { s.w.mb.Post(msgClose{done}) }
 // finish ends the store on the writer's loop, after the queue has run dry.
 func (w *writer) finish() {
 	done := w.closing
-	w.closing = nil
-	w.mu.Lock()
-	if w.closed == nil {
-		w.closed = ErrClosed
-	}
-	w.mu.Unlock()
+	w.closing, w.finished = nil, true
+	w.close(ErrClosed)
 	w.s.r.stop(func() {
 		err := w.s.closeFiles()
 		call(done, errors.Join(err, w.s.lock.Close()))
@@ -225,14 +218,14 @@ func (s *Store) corrupt(c *Copy, err error) {
 		return
 	}
 	c.mu.Lock()
-	already := c.damaged != ""
-	if !already {
+	found := c.damaged == "" && !c.deleted
+	if found {
 		c.damaged = err.Error()
+		s.w.enqueue(op{typ: frameDamage, c: c, body: []byte(c.damaged)}, true)
 	}
 	c.mu.Unlock()
-	if !already {
+	if found {
 		s.setHealth(func(h *Health) { h.Class, h.Reason, h.Copy = Corruption, err.Error(), c.part })
-		s.w.enqueue(op{typ: frameDamage, c: c, body: []byte(err.Error())}, true)
 	}
 }
 

@@ -19,9 +19,8 @@ type op struct {
 	link   batch.Link
 	tail   batch.Tail
 	body   []byte
-	old    entry                      // of what is moved
-	before func() bool                // called before the frame is placed; false drops the frame, and done hears nil
-	placed func(f *logFile, at int64) // called when the frame has been placed
+	old    entry       // of what is moved
+	before func() bool // called before the frame is placed; false drops the frame, and done hears nil
 	done   func(error)
 }
 
@@ -52,6 +51,25 @@ func (q *opQueue) pop() {
 	}
 }
 
+// pull takes out what is wanted, in order.
+func (q *opQueue) pull(want func(*op) bool) []op {
+	var out []op
+	kept := q.ops[:q.next]
+	for i := range q.ops[q.next:] {
+		if o := &q.ops[q.next+i]; want(o) {
+			out = append(out, *o)
+		} else {
+			kept = append(kept, *o)
+		}
+	}
+	clear(q.ops[len(kept):])
+	q.ops = kept
+	if q.next == len(q.ops) {
+		q.ops, q.next = q.ops[:0], 0
+	}
+	return out
+}
+
 // writer is the journal's one writer: an actor on a loop of its own.
 type writer struct {
 	s  *Store
@@ -71,6 +89,7 @@ type writer struct {
 	dones           []placedOp
 	witness         []witnessed // of the group before
 	group           []*Copy     // with frames in this group
+	groupMeta       bool        // this group has frames of the consensus log
 	groupFrom       uint64
 	footer          int64 // estimated bytes of the current file's footer
 	sinceCheckpoint int64
@@ -78,6 +97,8 @@ type writer struct {
 	parked          bool // no space: the queue waits
 	retry           func() bool
 	closing         func(error)
+	scrub           place // how far the scrub came, as logged
+	finished        bool
 }
 
 type placedOp struct {
@@ -135,19 +156,8 @@ func (w *writer) enqueue(o op, urgent bool) {
 
 // hasten moves a copy's waiting operations to the head, in order.
 func (w *writer) hasten(c *Copy) {
-	q := &w.normal
-	kept := q.ops[:q.next]
-	for _, o := range q.ops[q.next:] {
-		if o.c == c {
-			w.urgent.push(o)
-		} else {
-			kept = append(kept, o)
-		}
-	}
-	clear(q.ops[len(kept):])
-	q.ops = kept
-	if q.next == len(q.ops) {
-		q.ops, q.next = q.ops[:0], 0
+	for _, o := range w.normal.pull(func(o *op) bool { return o.c == c }) {
+		w.urgent.push(o)
 	}
 	c.queued = 0
 }
@@ -165,8 +175,8 @@ func (w *writer) Receive(msg any) {
 		w.parked, w.retry = false, nil
 		w.wake()
 	case msgSpace:
-		w.s.checkSpace()
-		if w.closing == nil && w.cur.f != nil {
+		if !w.finished {
+			w.s.checkSpace()
 			w.mb.After(time.Second, msgSpace{})
 		}
 	case msgClose:
@@ -183,19 +193,23 @@ func (w *writer) wake() {
 
 // Flush writes one group of what has gathered. More goes into the next round, so that other messages get their turn.
 func (w *writer) Flush() {
-	if w.parked || w.cur == nil {
+	if w.cur == nil || w.finished || w.parked && w.closing == nil {
 		return
 	}
 	w.mu.Lock()
 	waiting := w.urgent.len() + w.normal.len()
 	w.awake = waiting > 0
 	w.mu.Unlock()
-	if w.closed != nil {
-		w.failAll(w.closed)
-	} else if waiting > 0 {
+	if waiting > 0 && w.closed == nil && !w.parked {
 		if err := w.writeGroup(); err != nil {
 			w.fault(err)
 		}
+	}
+	if w.parked && w.closing != nil {
+		w.close(fmt.Errorf("%w, with no space left for what waited", ErrClosed)) // an end must not wait for space
+	}
+	if w.closed != nil {
+		w.failAll(w.closed)
 	}
 	w.mu.Lock()
 	waiting = w.urgent.len() + w.normal.len()
@@ -244,19 +258,27 @@ func (w *writer) fits(size int) bool {
 	if w.cur.size == headerSize && len(w.buf) == 0 {
 		return true
 	}
-	return w.cur.size+int64(len(w.buf)+size)+w.footer+w.footerShare() <= w.s.opt.FileSize
+	return w.room() >= int64(len(w.buf)+size)+releaseSpare
 }
+
+// room is what the current file has left, its footer counted.
+func (w *writer) room() int64 { return w.s.opt.FileSize - w.cur.size - w.footer - w.footerShare() }
+
+// releaseSpare is kept free in each file, so that on a full disk files that hold nothing live can still be given up.
+const releaseSpare = 32 * (frameHead + frameAlign)
 
 // footerShare is room for the footer's head and for what the frame in hand adds to it.
 func (w *writer) footerShare() int64 { return 4*frameHead + 2*footerEntryMax }
 
 // writeGroup builds a group, writes it, syncs it, and tells whoever waited. A returned error closes the store.
 func (w *writer) writeGroup() error {
-	if err := w.makeRoom(); err != nil || w.parked {
+	if err := w.makeRoom(); err != nil {
 		return err
 	}
-	w.buf, w.dones, w.group = w.buf[:0], w.dones[:0], w.group[:0]
-	w.groupFrom = w.sequence
+	if w.parked {
+		return w.writeReleases()
+	}
+	w.beginGroup()
 	w.placeWitness()
 	head := len(w.buf)
 	var o op
@@ -265,7 +287,19 @@ func (w *writer) writeGroup() error {
 	}
 	if len(w.buf) == head {
 		w.sequence, w.buf = w.groupFrom, w.buf[:0] // a witness alone says nothing new
-	} else if err := w.commit(); err != nil {
+		w.settle()
+		return nil
+	}
+	return w.endGroup()
+}
+
+func (w *writer) beginGroup() {
+	w.buf, w.dones, w.group, w.groupMeta = w.buf[:0], w.dones[:0], w.group[:0], false
+	w.groupFrom = w.sequence
+}
+
+func (w *writer) endGroup() error {
+	if err := w.commit(); err != nil {
 		for _, d := range w.dones {
 			call(d.done, err)
 		}
@@ -274,6 +308,33 @@ func (w *writer) writeGroup() error {
 	}
 	w.settle()
 	return nil
+}
+
+// writeReleases gives up files that hold nothing live while there is no space for anything else: that is where space comes from.
+func (w *writer) writeReleases() error {
+	w.buf = w.buf[:0]
+	left := w.room() / (frameHead + frameAlign)
+	if w.cur.footed || left <= 0 {
+		return nil
+	}
+	w.mu.Lock()
+	ops := w.normal.pull(func(o *op) bool {
+		if o.typ == frameRelease {
+			left--
+		}
+		return o.typ == frameRelease && left >= 0
+	})
+	w.mu.Unlock()
+	if len(ops) == 0 {
+		return nil
+	}
+	w.beginGroup()
+	for i := range ops {
+		w.place(&ops[i])
+	}
+	err := w.endGroup()
+	w.unpark()
+	return err
 }
 
 func (w *writer) takeInto(o *op, head int) bool {
@@ -346,6 +407,9 @@ func (w *writer) commit() error {
 	for _, c := range w.group {
 		w.witness = append(w.witness, witnessed{c.part, c.inGroup})
 	}
+	if w.groupMeta {
+		w.witness = append(w.witness, witnessed{})
+	}
 	if cap(w.buf) > 4*w.s.opt.GroupBytes {
 		w.buf = nil
 	}
@@ -390,6 +454,7 @@ func (w *writer) place(o *op) {
 		}
 		o.c.inGroup++
 	}
+	w.groupMeta = w.groupMeta || o.typ == frameEntries
 	p := placedOp{c: o.c, done: o.done}
 	switch o.typ {
 	case frameBatch, frameMoved, frameImport:
@@ -408,13 +473,14 @@ func (w *writer) place(o *op) {
 		w.s.metrics.batches.Add(1)
 		w.s.metrics.batchBytes.Add(uint64(o.b.Size()))
 	} else {
+		if o.typ == frameScrub {
+			d := decoder{p: o.body}
+			w.scrub = place{d.u32(), int64(d.u64())}
+		}
 		f.body = o.body
 		if err := w.s.apply(w.cur, at, f, o); err != nil {
 			w.s.corrupt(o.c, err)
 		}
-	}
-	if o.placed != nil {
-		o.placed(w.cur, at)
 	}
 	w.dones = append(w.dones, p)
 }
@@ -443,14 +509,20 @@ func (w *writer) witnessFrom() uint64 { return w.s.lastGroupFrom }
 // fault closes the store to writes: the state of the file is unknown, and nothing is retried (design 2 §10).
 func (w *writer) fault(err error) {
 	w.s.markFault()
-	w.mu.Lock()
-	w.closed = fmt.Errorf("%w after: %w", ErrClosed, err)
-	w.mu.Unlock()
+	w.close(fmt.Errorf("%w after: %w", ErrClosed, err))
 	w.s.setHealth(func(h *Health) {
 		h.Class, h.Reason, h.Closed = Classify(err), err.Error(), true
 		h.Failures++
 	})
-	w.failAll(w.closed)
+}
+
+// close lets nothing be taken any more.
+func (w *writer) close(why error) {
+	w.mu.Lock()
+	if w.closed == nil {
+		w.closed = why
+	}
+	w.mu.Unlock()
 }
 
 func (w *writer) failAll(err error) {
@@ -474,7 +546,17 @@ func (w *writer) failAll(err error) {
 // park leaves the queue as it is until there is space again.
 func (w *writer) park() {
 	w.parked = true
+	w.s.r.wantReclaim()
 	if w.retry == nil {
 		w.retry = w.mb.After(time.Second, msgRetry{})
+	}
+}
+
+// unpark has the queue tried again.
+func (w *writer) unpark() {
+	w.parked = false
+	if w.retry != nil {
+		w.retry()
+		w.retry = nil
 	}
 }
