@@ -223,8 +223,10 @@ func TestALargeCatalogSurvives(t *testing.T) {
 	data := make([]byte, maxBody+1000)
 	b.must(func(d func(error)) { m.SaveSnapshot(catalog.LogSnapshot{Index: 5, Term: 1, Data: data}, d) })
 	l := b.log(1)
-	for b.s.Metrics().Rolls < 3 {
+	for b.s.Metrics().FilesRecycled < 2 { // so that the first checkpoint is gone
 		b.add(l, 1<<20)
+		b.settle(l)
+		b.sim.RunFor(time.Second)
 	}
 	for range 2 {
 		b.restart()

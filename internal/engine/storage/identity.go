@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -41,8 +42,12 @@ type identity struct {
 	boot   uint64
 	flags  uint64
 	newest uint32
-	slot   int // to be written next
+	slot   int  // to be written next
+	broken bool // the other slot holds something, and it is not whole
 }
+
+// unknownBoots is more than the runs that a store may have had since the newest boot that can still be read.
+const unknownBoots = 1 << 20
 
 func (i identity) encode() []byte {
 	p := make([]byte, identitySlot)
@@ -96,12 +101,17 @@ func readIdentity(fsys vfs.FS, dir string) (id identity, ok bool, err error) {
 		return id, false, fmt.Errorf("read %s: %w", identityName, err)
 	}
 	buf = buf[:n]
+	broken := false
 	for at := 0; at < len(buf); at += identitySlot {
-		if i, valid := parseIdentity(buf[at:min(at+identitySlot, len(buf))]); valid && (!ok || i.newer(id)) {
+		slot := buf[at:min(at+identitySlot, len(buf))]
+		i, valid := parseIdentity(slot)
+		broken = broken || !valid && len(bytes.Trim(slot, "\x00")) > 0
+		if valid && (!ok || i.newer(id)) {
 			id, ok = i, true
 			id.slot = 1 - at/identitySlot // the other one
 		}
 	}
+	id.broken = broken
 	if ok && id.format > Format {
 		return id, ok, fmt.Errorf("%w: format %d, this program knows %d", ErrNewer, id.format, Format)
 	}

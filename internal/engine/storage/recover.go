@@ -20,9 +20,15 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
+	whole := known && !id.broken
 	files, err := s.openFiles(&id, &known)
 	if err != nil {
 		return err
+	}
+	if known && !whole {
+		// What is broken or lost may have named a later boot, and a fault of it: a boot that is counted twice would pass for a run that
+		// has ended, and own nothing.
+		id.boot, id.flags = id.boot+unknownBoots, id.flags|flagFault
 	}
 	if err := s.begun(id, known); err != nil {
 		return err
@@ -426,10 +432,19 @@ func (s *Store) rewrite(last *logFile) error {
 	if err != nil {
 		return err
 	}
-	if err := copyBytes(f, last.f, last.size); err != nil {
-		return errors.Join(err, f.Close())
+	// The header names this run, so that its boot is known even if the identity is lost once more.
+	h, err := readHeader(last)
+	h.boot = s.identity.boot
+	if err == nil {
+		err = copyBytes(f, last.f, last.size)
 	}
-	if err := f.Sync(); err != nil {
+	if err == nil {
+		_, err = f.WriteAt(h.encode(), 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
 		return errors.Join(err, f.Close())
 	}
 	err = errors.Join(s.env.FS.Rename(name, last.name), s.env.FS.SyncDir(s.dir), last.f.Close())
