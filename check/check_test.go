@@ -113,6 +113,9 @@ var queueScripts = []script{
 	{"released by the end of a session", "", queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), closed(2), again("q", 1, 1), settle("q", 1, 1, Accept), drained("q"))},
 	{"refused and absent", "", queue(pub(1, "q"), ended(1, Refused), of(Quiet, ""), drained("q"))},
+	{"given again under its number", "", queue(
+		pub(1, "q"), crash(), opened(2), Event{Kind: Again, Session: 2, Message: 1}, ok(1), gotAt("q", 2, 1, 0),
+		settle("q", 2, 1, Accept), of(Quiet, ""), drained("q"))},
 	{"purged", "", queue(pub(1, "q"), ok(1), of(Purge, "q"), of(Purged, "q"), drained("q"), counts("q", 0))},
 	{"deleted with messages", "", queue(pub(1, "q"), ok(1), of(Deleted, "q"), drained("q"))},
 	{"expired", "", []Event{opened(1), with(declared("q"), lossy), pub(1, "q"), ok(1), drained("q")}},
@@ -144,6 +147,10 @@ var queueScripts = []script{
 	{"the same outcome twice", RuleOutcome, queue(pub(1, "q"), ok(1), ok(1))},
 	{"an outcome of nothing", RuleOutcome, queue(ok(1))},
 	{"no outcome", RuleOutcome, queue(pub(1, "q"), of(Quiet, ""))},
+	{"given again under its number and appended twice", RuleDuplicate, queue(
+		pub(1, "q"), ok(1), gotAt("q", 1, 1, 0), settle("q", 1, 1, Requeue), Event{Kind: Again, Session: 1, Message: 1}, ok(1),
+		with(gotAt("q", 1, 1, 1), func(e *Event) { e.Redelivered = true }))},
+	{"given again and without an outcome", RuleOutcome, queue(pub(1, "q"), ok(1), Event{Kind: Again, Session: 1, Message: 1}, of(Quiet, ""))},
 	{"appended twice", RuleDuplicate, queue(
 		pub(1, "q"), ok(1), gotAt("q", 1, 1, 0), settle("q", 1, 1, Requeue),
 		with(gotAt("q", 1, 1, 1), func(e *Event) { e.Redelivered = true }))},
@@ -210,6 +217,9 @@ var ownerScripts = []script{
 		owned("q", 1, "n/1", "created"), crash(), restart(), owned("q", 2, "n/2", "restart"), owned("q", 2, "n/2", ""))},
 	{"damage that was injected", "", queue(
 		pub(1, "q"), ok(1), Event{Kind: Injected}, of(Damaged, "q"), drained("q"))},
+	{"a settle that was damaged", "", queue(
+		pub(1, "q"), ok(1), got("q", 1, 1), settle("q", 1, 1, Accept), kept("q", 1), crash(), Event{Kind: Injected}, of(Damaged, "q"),
+		opened(2), got("q", 2, 1))},
 	{"totals", "", queue(Event{Kind: Totals, Admitted: 6, Confirmed: 3, Refused: 2, Unknown: 1})},
 
 	{"an epoch falls", RuleEpoch, queue(owned("q", 2, "n/1", ""), restart(), owned("q", 1, "n/2", "restart"))},

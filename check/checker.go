@@ -134,6 +134,12 @@ func (c *Checker) Observe(e Event) {
 		c.declare(e)
 	case Publish:
 		c.publish(e)
+	case Again:
+		if p := c.publishes[e.Message]; p != nil && p.outcome != Refused {
+			p.outcome, p.session = "", e.Session
+			return
+		}
+		c.fail(RuleHistory, nil, e.Message, "message %d is given again and was never given, or was refused", e.Message)
 	case Resolved:
 		c.resolved(e)
 	case Totals:

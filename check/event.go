@@ -34,6 +34,9 @@ const (
 	// Publish gives Message with Digest to Targets, on Lane of Session. Messages of one lane keep their order. Message
 	// numbers are unique in a history.
 	Publish Kind = "publish"
+	// Again gives Message once more in Session, under the producer and the number that it had: whatever its outcome was, it has
+	// another to come, and it is in its resource once all the same.
+	Again Kind = "again"
 	// Resolved is the Outcome of Message.
 	Resolved Kind = "resolved"
 	// Attached begins Reader of Resource: for a stream at Offset if HasOffset, under Cursor if that is not empty.

@@ -147,7 +147,7 @@ func (c *Checker) place(r *resource, m *copyOf, offset uint64) {
 	if m.placed && m.offset != offset && !c.repeats(r, m.message) {
 		c.fail(RuleDuplicate, r, m.message, "message %d is at offset %d and at offset %d", m.message, m.offset, offset)
 	}
-	if other := r.byOffset[offset]; other != nil && other != m {
+	if other := r.byOffset[offset]; other != nil && other != m && !r.damaged {
 		c.fail(RuleMoved, r, m.message, "offset %d holds message %d and held message %d", offset, m.message, other.message)
 	}
 	r.byOffset[offset] = m
@@ -251,6 +251,7 @@ func (c *Checker) begins(r *resource, d *reader, e Event) {
 // hand is a delivery of a queue.
 func (c *Checker) hand(r *resource, m *copyOf, e Event) {
 	switch {
+	case r.damaged: // what was settled last may be among what it lost
 	case m.purge == purgedNow:
 		c.fail(RuleSettled, r, m.message, "message %d is delivered; it was purged, and the purge was confirmed", m.message)
 	case m.seenIn == c.run && c.live(e.Session) && !e.Redelivered && !c.repeats(r, m.message):

@@ -39,6 +39,7 @@ type client struct {
 type pending struct {
 	seq, message uint64
 	expect       uint64 // 0, or how many targets
+	producer     *producer
 }
 
 // reader is a consumer of this client.
@@ -180,6 +181,9 @@ func (c *client) resolved(t broker.Tag, o broker.Outcome) {
 	default:
 		e.Outcome = check.Unknown
 		c.w.counts.Unknown++
+	}
+	if p := c.waiting[i].producer; p != nil && e.Outcome != check.Unknown {
+		p.known(e.Message, e.Outcome == check.Confirmed)
 	}
 	c.waiting = slices.Delete(c.waiting, i, i+1)
 	c.w.see(e)

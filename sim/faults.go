@@ -90,7 +90,11 @@ func (w *world) inject(p planned) {
 	case FaultWrite, FaultSync:
 		w.disk.FailAfter(p.kind == FaultSync, int(p.a%20))
 		w.broken, w.host.hurt = true, true
-		after(between(p.b, 50*time.Millisecond, time.Second), func() {
+		soon := between(p.b, 0, 20*time.Millisecond) // before what failed has been taken note of, or long after
+		if p.b>>32%2 == 0 {
+			soon = between(p.b, 20*time.Millisecond, time.Second)
+		}
+		after(soon, func() {
 			w.crash(p.c)
 			w.boot()
 		})
@@ -106,8 +110,12 @@ func (w *world) inject(p planned) {
 		w.clock.Skew(between(p.a, 0, 40*time.Second)-20*time.Second, int64(p.b%2000)-1000)
 	case FaultFlip:
 		w.see(check.Event{Kind: check.Injected})
-		w.crash(p.a)
 		w.flipped = true
+		if p.a>>32%3 == 0 { // under a node that runs
+			w.say("flipped a bit of %s", w.disk.Flip(p.b, p.c))
+			return
+		}
+		w.crash(p.a)
 		w.say("flipped a bit of %s", w.disk.Flip(p.b, p.c))
 		w.boot()
 	}

@@ -127,6 +127,9 @@ func (w *world) crash(how uint64) {
 func (w *world) forget() {
 	w.clients = nil
 	clear(w.taken)
+	for _, p := range w.producers {
+		p.owner = nil
+	}
 	for _, e := range w.ears {
 		e.said, e.handed, e.order = nil, nil, nil
 		clear(e.mouths)
@@ -206,11 +209,7 @@ func (w *world) why() string {
 }
 
 // lost notes that storage went back on its word.
-func (w *world) lost(text string) {
-	if !w.flipped {
-		w.fail("%s", text)
-	}
-}
+func (w *world) lost(text string) { w.fail("%s", text) }
 
 // empty takes everything out of every queue, reads every stream to its end, and says so to the judge.
 func (w *world) empty() bool {
@@ -225,7 +224,7 @@ func (w *world) empty() bool {
 	c.next()
 	from := h.asked + 3 // answers that were asked for before the client took anything do not count
 	h.ask()
-	done := func() bool { return len(c.held) == 0 && c.open && h.asked > from && w.allEmpty(c) }
+	done := func() bool { return len(c.held) == 0 && c.open && h.asked > from && w.allEmpty(c) && w.allRead(c) }
 	if !w.await("an empty broker", done) {
 		return false
 	}
@@ -253,7 +252,7 @@ func (w *world) allEmpty(c *client) bool {
 		if t == nil || t.gone {
 			continue
 		}
-		if s.damaged() {
+		if w.host.damaged(s) {
 			w.damage(t, s.Reason)
 		}
 		if t.damaged {
@@ -264,6 +263,17 @@ func (w *world) allEmpty(c *client) bool {
 		}
 		read := func(r *reader) bool { return r.t == t && r.next >= s.Offset }
 		if t.stream() && s.Offset > 0 && s.Ready > 0 && !slices.ContainsFunc(c.readers, read) {
+			return false
+		}
+	}
+	return true
+}
+
+// allRead reports whether the client reads every stream that can be read.
+func (w *world) allRead(c *client) bool {
+	for _, t := range w.targets {
+		reads := func(r *reader) bool { return r.t == t && !r.gone }
+		if t.stream() && !t.gone && !t.damaged && !slices.ContainsFunc(c.readers, reads) {
 			return false
 		}
 	}

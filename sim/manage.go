@@ -105,7 +105,7 @@ func (c *client) count() {
 			return
 		}
 		c.asking--
-		if err != nil && err.Code == broker.NotFound && !t.maker && !t.memory {
+		if err != nil && err.Code == broker.NotFound && !t.maker && !t.memory && !c.w.flipped {
 			c.w.fail("%s is not found: %v", t.spec.Name, err)
 		}
 	})

@@ -21,7 +21,7 @@ func newNode(w *world, h *host) (*node.Node, error) {
 		Clock: w.clock, Exec: h.exec, FS: w.opt.plant.disk(w, w.disk), Trace: w, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, "node"),
 		Store: w.witness.store, Owner: w.owner,
 	}, node.Config{
-		Name: "one", Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, GuestHash: func() (string, error) { return guest, nil },
+		Name: "one", Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8), GuestHash: func() (string, error) { return guest, nil },
 	})
 }
 
@@ -33,8 +33,11 @@ type status struct {
 	owner string
 }
 
-// damaged reports whether the node says that what it holds of the partition is broken.
-func (s status) damaged() bool { return s.State == replica.Blocked && s.Role == "quarantined" }
+// damaged reports whether the node says that what it holds of the partition is broken. One whose journal has failed closes everything
+// and says nothing about what is kept.
+func (h *host) damaged(s status) bool {
+	return s.State == replica.Blocked && s.Role == "quarantined" && !h.hurt
+}
 
 // statuses asks for the partitions of all resources, in order of name.
 func (h *host) statuses(done func([]status)) {
@@ -76,8 +79,12 @@ func (h *host) owners(done func()) {
 			if t == nil || t.born == 0 {
 				continue
 			}
-			if s.damaged() {
+			if h.damaged(s) {
 				w.damage(t, s.Reason)
+			}
+			if slices.Contains(w.witness.torn, s.Partition) {
+				w.say("%s has lost its torn end", t.key)
+				w.see(check.Event{Kind: check.Damaged, Resource: t.key})
 			}
 			if t.maker || t.memory || s.State != replica.Serving {
 				continue

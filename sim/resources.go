@@ -18,6 +18,7 @@ type target struct {
 	gone    bool   // it does not exist, or nobody knows whether it does
 	busy    bool   // a declaration or deletion is under way
 	damaged bool   // the node says so
+	lane    uint64 // of its named producer
 	born    int    // incarnations so far
 
 	lossy   bool

@@ -15,6 +15,8 @@ import (
 func (c *client) work() {
 	c.pay()
 	switch n := c.w.rng.IntN(100); {
+	case n < 6:
+		c.produce()
 	case n < 40:
 		c.publish()
 	case n < 65:
@@ -91,17 +93,7 @@ func (c *client) publish() {
 func (c *client) publishOne(exchange string, t *target, targets []*target, lane int) {
 	rng := c.w.rng
 	id := c.w.nextMessage()
-	size := 8 + rng.IntN(300)
-	if rng.IntN(60) == 0 {
-		size = 8 + rng.IntN(200_000)
-	}
-	body := make([]byte, size)
-	for i := 0; i < len(body); i += 8 {
-		var word [8]byte
-		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
-		copy(body[i:], word[:])
-	}
-	binary.BigEndian.PutUint64(body, id)
+	body := c.body(id)
 	m := &broker.Message{
 		Exchange: exchange, RoutingKey: t.spec.Name, Mandatory: rng.IntN(3) == 0, Body: [][]byte{body},
 		Record: batch.RecordHeader{Flags: batch.FlagPersistent},
@@ -113,11 +105,9 @@ func (c *client) publishOne(exchange string, t *target, targets []*target, lane 
 	e := check.Event{Kind: check.Publish, Session: c.id, Lane: c.lanes[lane], Message: id, Digest: digest(body)}
 	expect := uint64(0)
 	for _, to := range targets {
-		if !to.gone {
-			e.Targets = append(e.Targets, to.key)
-			if !to.maker && !to.memory {
-				expect++
-			}
+		e.Targets = append(e.Targets, to.key)
+		if !to.gone && !to.maker && !to.memory {
+			expect++
 		}
 	}
 	c.w.counts.Published++
@@ -128,6 +118,23 @@ func (c *client) publishOne(exchange string, t *target, targets []*target, lane 
 		c.waiting = slices.DeleteFunc(c.waiting, func(p pending) bool { return p.message == id })
 		c.w.see(check.Event{Kind: check.Resolved, Message: id, Outcome: check.Refused})
 	}
+}
+
+// body makes a body that names its message.
+func (c *client) body(id uint64) []byte {
+	rng := c.w.rng
+	size := 8 + rng.IntN(300)
+	if rng.IntN(60) == 0 {
+		size = 8 + rng.IntN(200_000)
+	}
+	body := make([]byte, size)
+	for i := 0; i < len(body); i += 8 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+		copy(body[i:], word[:])
+	}
+	binary.BigEndian.PutUint64(body, id)
+	return body
 }
 
 // settle settles some of what is held.

@@ -29,10 +29,11 @@ type world struct {
 	rng       *rand.Rand // of load and faults
 	host      *host
 
-	targets []*target
-	clients []*client
-	loading bool
-	pace    time.Duration // most that a client waits between two turns
+	targets   []*target
+	clients   []*client
+	producers []*producer
+	loading   bool
+	pace      time.Duration // most that a client waits between two turns
 
 	numbers  uint64
 	messages uint64
@@ -66,6 +67,7 @@ func newWorld(opt Options) *world {
 	for _, t := range w.targets {
 		t.gone = true
 	}
+	w.makeProducers()
 	return w
 }
 

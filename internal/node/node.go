@@ -48,8 +48,9 @@ type Config struct {
 	// AMQP and Admin are the addresses that others are told.
 	AMQP, Admin string
 	Storage     storage.Options
-	// SnapshotEvery is replica.Env's.
+	// SnapshotEvery is replica.Env's, and CatalogBytes consensus.Env's SnapshotBytes; 0 is what production wants.
 	SnapshotEvery uint64
+	CatalogBytes  int
 	Limits        gateway.Limits
 	// GuestHash makes the hash of guest's password for a fresh cluster; nil hashes "guest".
 	GuestHash func() (string, error)
@@ -105,6 +106,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	n.box = loop.Spawn("node", n)
 	n.consensus = consensus.New(consensus.Env{
 		Loop: loop, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
+		SnapshotBytes: cfg.CatalogBytes,
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
 	var copies replica.Store = logs{store}
