@@ -71,7 +71,7 @@ func (s *Store) copyOf(fr frame, o *op) *Copy {
 func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 	d := decoder{p: fr.body}
 	switch fr.typ {
-	case frameMoved:
+	case frameMoved, frameImport:
 		return c.applyMoved(f, at, fr.body, o)
 	case frameCreate, frameDelete:
 		if fr.typ == frameDelete {
@@ -91,6 +91,7 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 			return err
 		}
 		c.logged = to
+		c.cutExports(to.Position)
 		if c.snap != nil && c.snap.at.Position > to.Position {
 			c.snap = nil // a state beyond a cut is discarded (design 2 §1)
 		}
@@ -103,6 +104,10 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 		c.forgetBelow(c.head)
 		s.r.wantReclaim()
 		return c.dropBelow(c.head, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) })
+	case frameImage:
+		c.beginImport()
+	case frameChunk:
+		return c.applyChunk(fr.body, o != nil)
 	case framePages:
 		c.pending = nil
 	case framePage:
@@ -123,7 +128,7 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 
 func (c *Copy) forgetAll() {
 	c.deleted, c.newest, c.spans, c.snap, c.pending = true, nil, nil, nil, nil
-	c.bytes, c.records, c.live = 0, 0, nil
+	c.bytes, c.records, c.live, c.imaging = 0, 0, nil, nil
 }
 
 // applyMoved points to a batch's new place. Its old one may have gone for good since the move was asked for.

@@ -20,6 +20,7 @@ import (
 //	  number of spans; for each: generation, first, end, offset, end offset, time, last time, bytes, records
 //	  2 snapshots, the newest and the one being written; for each: 1 and tail, version, number of pages, and for each page:
 //	    number, generation, place, size; or 0
+//	  0, or 1 and how far the image came that it is being made of, as a frame says it
 func (s *Store) encodeCheckpoint() []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -71,7 +72,10 @@ func (c *Copy) checkpoint(p []byte) []byte {
 			}
 		}
 	}
-	return p
+	if in := c.importing(); in != nil {
+		return in.encode(append(p, 1), false)
+	}
+	return append(p, 0)
 }
 
 // restoreCheckpoint takes a checkpoint as the state to replay from. byGeneration are the files that were found; a copy that needs
@@ -134,6 +138,10 @@ func (c *Copy) restore(d *decoder, byGeneration map[uint32]*logFile) {
 		c.records += sp.records
 	}
 	c.snap, c.pending = restoreSnapshot(d, file), restoreSnapshot(d, file)
+	if d.u8() != 0 {
+		in, _ := d.importing()
+		c.imaging = &imaging{in: &in}
+	}
 }
 
 func restoreSnapshot(d *decoder, file func() *logFile) *snapshot {

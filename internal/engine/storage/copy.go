@@ -34,6 +34,7 @@ type Copy struct {
 	pending    *snapshot // pages written since the last whole snapshot
 	retainFrom uint64    // not logged: said anew after every start
 	live       []partition.Span
+	imaging    *imaging
 	queued     int32  // operations waiting for a group, under the queue's lock
 	inGroup    uint32 // frames in the group that is being built: the writer's own
 }
@@ -55,6 +56,9 @@ func (c *Copy) Image() partition.Image {
 	}
 	if c.snap != nil {
 		i.Snapshot = c.snap.at
+	}
+	if i.Damaged == "" && c.importing() != nil {
+		i.Damaged = ErrImporting.Error() // it must not be taken for an empty one
 	}
 	return i
 }
@@ -85,6 +89,8 @@ func (c *Copy) usable() error {
 		return ErrGone
 	case c.damaged != "":
 		return fmt.Errorf("%w: %s: %s", ErrDamaged, c.part, c.damaged)
+	case c.importing() != nil:
+		return fmt.Errorf("%w: %s", ErrImporting, c.part)
 	}
 	return nil
 }

@@ -56,15 +56,16 @@ const (
 	frameDamage     frameType = 20 // a copy was found damaged: text
 	frameWitness    frameType = 21 // whose frames the group before this one held
 	frameImport     frameType = 22 // a batch of an imported image
-	frameAdopt      frameType = 23 // ends an imported image: its tail and head count
+	frameChunk      frameType = 23 // ends a chunk of an imported image; with the last one the copy is what the image was of
 	frameScrub      frameType = 24 // u32 generation, u64 place: how far the scrub came
-	frameTypeEnd    frameType = 25
+	frameImage      frameType = 25 // an image is imported: what came of one before does not count
+	frameTypeEnd    frameType = 26
 )
 
 var frameNames = [...]string{
 	"", "batch", "batch moved", "create", "promise", "role", "cut", "head drop", "delete", "page", "snapshot", "page moved",
 	"consensus entries", "pages", "checkpoint part", "checkpoint", "footer part", "footer", "", "release",
-	"damage", "witness", "imported batch", "image adopted", "scrub",
+	"damage", "witness", "imported batch", "imported chunk", "scrub", "import",
 }
 
 // String is the type's name, as inspect prints it.

@@ -80,10 +80,7 @@ func (c *Copy) addUsage(by map[*logFile]*usage) {
 			}
 		}
 	}
-	for _, sn := range []*snapshot{c.snap, c.pending} {
-		if sn == nil {
-			continue
-		}
+	for _, sn := range c.snapshots() {
 		for _, p := range sn.pages {
 			if u := by[p.file]; u != nil {
 				u.live += int64(p.size)
@@ -148,9 +145,9 @@ func (r *reader) empty(u usage) {
 	}
 	for _, c := range u.pages {
 		c.mu.Lock()
-		for _, sn := range []*snapshot{c.snap, c.pending} {
-			for i := 0; sn != nil && i < len(sn.pages); i++ {
-				if p := sn.pages[i]; p.file == u.f {
+		for _, sn := range c.snapshots() {
+			for _, p := range sn.pages {
+				if p.file == u.f {
 					work = append(work, func() (op, bool) { return r.movePage(c, p) })
 				}
 			}
@@ -218,7 +215,7 @@ func (r *reader) moveBatch(c *Copy, l located) (op, bool) {
 func (c *Copy) stillHas(e entry) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.deleted && e.end() <= c.logged.Position && c.keeps(e.position, e.end(), e.offset, e.endOffset())
+	return !c.deleted && (e.end() <= c.logged.Position || c.importing() != nil) && c.keeps(e.position, e.end(), e.offset, e.endOffset())
 }
 
 func (r *reader) movePage(c *Copy, p page) (op, bool) {
@@ -240,8 +237,8 @@ func (r *reader) movePage(c *Copy, p page) (op, bool) {
 func (c *Copy) needsPage(p page) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, sn := range []*snapshot{c.snap, c.pending} {
-		if sn != nil && !c.deleted && slices.Contains(sn.pages, p) {
+	for _, sn := range c.snapshots() {
+		if !c.deleted && slices.Contains(sn.pages, p) {
 			return true
 		}
 	}

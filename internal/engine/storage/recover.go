@@ -315,7 +315,9 @@ func (rp *replay) judge() error {
 		if f := c.missing(); f != nil && c.damaged == "" {
 			c.damaged = fmt.Sprintf("a part of it lay in a file that is not there (generation %d)", f.generation)
 		}
-		c.pending = nil
+		if c.importing() == nil {
+			c.pending = nil
+		}
 	}
 	for _, p := range rp.problems {
 		trace.Warn(rp.s.env.Trace, "storage.problem", slog.String("what", p))
@@ -330,9 +332,9 @@ func (c *Copy) missing() *logFile {
 			return c.spans[i].file
 		}
 	}
-	if c.snap != nil {
-		for _, p := range c.snap.pages {
-			if p.file.f == nil {
+	for _, sn := range c.snapshots() {
+		for _, p := range sn.pages {
+			if p.file.f == nil && (sn == c.snap || c.importing() != nil) {
 				return p.file
 			}
 		}

@@ -317,7 +317,9 @@ func (ft *footer) put(e entry, fr frame) {
 	i := sort.Search(len(es), func(i int) bool { return es[i].position >= e.position })
 	if fr.typ == frameBatch {
 		es = append(es[:i], e)
-	} else if i == len(es) || es[i].position != e.position {
+	} else if i < len(es) && es[i].position == e.position {
+		es[i] = e
+	} else {
 		es = slices.Insert(es, i, e)
 	}
 	ft.sections[fr.part] = es

@@ -42,12 +42,13 @@ func (sn *snapshot) drop(number uint32) {
 }
 
 // WriteSnapshot writes the pages that changed; with those that did not, and without those that went, they count once done. Pages of
-// a snapshot that is never finished are forgotten. It is done with the error of the write or sync where that failed.
+// a snapshot that is never finished are forgotten. It is done with the error of the write or sync where that failed, and
+// with those of Append where the copy cannot be written to.
 func (c *Copy) WriteSnapshot(sn partition.Snapshot, done func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.deleted {
-		c.s.fail(done, ErrGone)
+	if err := c.usable(); err != nil {
+		c.s.fail(done, err)
 		return
 	}
 	c.s.w.enqueue(op{typ: framePages, c: c}, false)
@@ -105,10 +106,7 @@ func (c *Copy) applyPageMoved(f *logFile, at int64, body []byte) error {
 	if d.bad {
 		return errBody
 	}
-	for _, sn := range []*snapshot{c.snap, c.pending} {
-		if sn == nil {
-			continue
-		}
+	for _, sn := range c.snapshots() {
 		for i := range sn.pages {
 			if p := &sn.pages[i]; p.file != nil && p.file.generation == oldGeneration && p.at == oldAt {
 				p.file, p.at, p.size = f, at, uint32(len(body))

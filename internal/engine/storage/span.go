@@ -204,6 +204,13 @@ func (c *Copy) keeps(first, end, offset, endOff uint64) bool {
 	if end > c.retainFrom {
 		return true
 	}
+	if c.imaging != nil {
+		for _, x := range c.imaging.exports {
+			if x.needs(end, offset, endOff) {
+				return true
+			}
+		}
+	}
 	i := sort.Search(len(c.live), func(i int) bool { return c.live[i].To > offset })
 	return i < len(c.live) && c.live[i].From < endOff
 }
