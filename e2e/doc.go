@@ -3,7 +3,7 @@
 //
 // Environment:
 //
-//	E2E_CYCLES   how many times TestKill kills the broker (default 3; see docs/TESTING.md)
+//	E2E_CYCLES   how many times TestKill kills the broker (default 50)
 //	E2E_SEED     seed of the random moments (default: of the time, and printed)
 //	E2E_REQUIRE  if set, a foreign client that is not installed fails its test instead of skipping it
 package e2e

@@ -177,11 +177,13 @@ func (h *host) stall(draw uint64) {
 	h.exec.SetLatency(func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(most))) })
 }
 
-// hear listens to what the node says of itself.
+// hear listens to what the node says of itself: a journal that has closed needs another start.
 func (h *host) hear(e trace.Event) {
-	if e.Name == "node.failed" || e.Name == "replica.closed" && e.Level >= slog.LevelError {
-		h.hurt = true
+	closed := e.Name == "node.failed"
+	for _, a := range e.Attrs {
+		closed = closed || e.Name == "storage.health" && a.Key == "closed" && a.Value.Kind() == slog.KindBool && a.Value.Bool()
 	}
+	h.hurt = h.hurt || closed
 }
 
 // why says what a node that does not come up says of itself.
@@ -247,15 +249,14 @@ func (w *world) empty() bool {
 // allEmpty reports whether, by the node's own count, queues are empty, and the client has read every stream up to its end. What is
 // damaged cannot be read; a partition that stays closed for another reason is waited for.
 func (w *world) allEmpty(c *client) bool {
-	for _, s := range w.host.last {
-		t := w.target(s.name)
-		if t == nil || t.gone {
-			continue
-		}
-		if w.host.damaged(s) {
+	for _, s := range w.host.last { // all of them first: what is damaged also holds up what dead-letters to it
+		if t := w.target(s.name); t != nil && !t.gone && w.host.damaged(s) {
 			w.damage(t, s.Reason)
 		}
-		if t.damaged {
+	}
+	for _, s := range w.host.last {
+		t := w.target(s.name)
+		if t == nil || t.gone || t.damaged {
 			continue
 		}
 		if s.State != replica.Serving || !w.quiet(s, t) {
