@@ -207,7 +207,7 @@ func (a *attachment) drop(reason string) {
 	a.gone = true
 	s := a.sh
 	a.resolve(a.out.sent(), broker.Unknown, reason)
-	a.resolve(a.out.tail, broker.Refused, reason)
+	a.refuse(a.out.tail, reason)
 	a.out.pop(s, false)
 	a.relieve()
 	requests := a.requests

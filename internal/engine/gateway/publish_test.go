@@ -267,6 +267,30 @@ func TestNamedProducers(t *testing.T) {
 	}
 }
 
+// TestNamedProducerIsNotRefusedByAnAbsentOwner gives a number again while its owner is away: it may have been stored before.
+func TestNamedProducerIsNotRefusedByAnAbsentOwner(t *testing.T) {
+	h := newHarness(t, Limits{ConfirmTimeout: 5 * time.Second})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.silent = true
+	o.say(protocol.NotServing{Partition: o.p, Stream: o.stream})
+	h.settle()
+	h.do(func() {
+		for i, producer := range []string{"", "p1", ""} {
+			m := message("", "q", "x")
+			if m.Producer = producer; producer != "" {
+				m.Sequence = 7
+			}
+			if e := c.s.Publish(broker.Tag{Channel: 1, Seq: uint64(i + 1)}, m); e != nil {
+				t.Error(e)
+			}
+		}
+	})
+	h.sim.RunFor(7 * time.Second)
+	const why = "(the partition's owner was not reached within 5s)"
+	c.expect("refused 1 " + why + "; unknown 2 " + why + "; refused 3 " + why)
+}
+
 func TestPublishersAreHeldByCredit(t *testing.T) {
 	h := newHarness(t, Limits{PartitionBytes: 1000})
 	c := h.client()

@@ -186,7 +186,7 @@ func (a *attachment) expected(m protocol.PublishExpected) {
 }
 
 // expire gives up what has waited longer than the confirm timeout: what was sent may be stored and is unknown, and the producer id is
-// never used again; what was never sent is refused.
+// never used again; what was never sent is refused (see refuse).
 func (a *attachment) expire(limit time.Duration) {
 	o := &a.out
 	if len(o.blocks) == 0 || a.sh.now-o.blocks[0].born < limit {
@@ -216,9 +216,30 @@ func (a *attachment) expire(limit time.Duration) {
 	reason = fmt.Sprintf("the partition's owner was not reached within %s", limit)
 	trace.Warn(a.sh.env.Trace, "gateway.publish.refused", slog.String("partition", a.p.String()),
 		slog.Uint64("count", end-o.head), slog.String("reason", reason))
-	a.resolve(end, broker.Refused, reason)
+	a.refuse(end, reason)
 	o.pop(a.sh, false)
 	a.relieve()
+}
+
+// refuse says of what was never sent, up to an index, that it is not stored. That is not known of what has a client's own number: it may
+// have been stored when it was given before.
+func (a *attachment) refuse(end uint64, reason string) {
+	end = min(end, a.out.tail)
+	for _, b := range a.out.blocks {
+		i := b.first
+		for _, r := range b.runs {
+			outcome := broker.Refused
+			if r.Producer != 0 {
+				outcome = broker.Unknown
+			}
+			for range r.Count {
+				if i >= a.out.head && i < end && !a.out.at(i).done {
+					a.sh.settleEntry(a.out.at(i), outcome, reason)
+				}
+				i++
+			}
+		}
+	}
 }
 
 // stop holds a session that publishes more than the owner confirms.
