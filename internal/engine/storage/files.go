@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -41,6 +42,14 @@ type logFile struct {
 	owners     []*Copy
 	reserve    bool // of a spare
 	released   bool // it is being given up: the reader's own
+	// unwritten is where in the current file the group begins that is being built, whose frames the index knows already; 0: nowhere.
+	unwritten atomic.Int64
+}
+
+// holds reports whether a frame at a place has been written.
+func (f *logFile) holds(at int64, body uint32) bool {
+	from := f.unwritten.Load()
+	return from == 0 || at+int64(framed(int(body))) <= from
 }
 
 func logName(number uint64) string { return fmt.Sprintf("%012d%s", number, logSuffix) }
@@ -158,6 +167,7 @@ func (s *Store) begin(f *logFile, generation uint32, first uint64) error {
 		return fmt.Errorf("journal %s: %w", f.name, err)
 	}
 	s.metrics.bytesWritten.Add(headerSize)
+	f.unwritten.Store(headerSize)
 	f.generation, f.size, f.footed, f.footerAt, f.owners = generation, headerSize, false, 0, nil
 	return nil
 }
@@ -245,6 +255,7 @@ func (w *writer) writeFooter() error {
 		return err
 	}
 	w.cur.footed, w.cur.footerAt = true, at
+	w.cur.unwritten.Store(0)
 	for _, c := range owners {
 		c.mu.Lock()
 		for i := range c.spans {

@@ -284,20 +284,20 @@ func (k chunk) next() ImageCursor {
 // Chunk gives the chunk at a cursor, of about max bytes, or one batch or page if that is larger. It fails with ErrStaleImage where the
 // log was cut or its head dropped meanwhile, with ErrDamaged where the copy cannot be read, and with ErrGone where it was deleted.
 func (x *Export) Chunk(at ImageCursor, max int, done func([]byte, error)) {
-	x.c.s.r.mb.Post(msgCall{func() {
+	x.c.s.r.do(func() error {
 		p, err := x.chunk(at, max)
 		if errors.Is(err, ErrDamaged) {
 			x.c.s.corrupt(x.c, err)
 		}
-		done(p, err)
-	}})
+		if !errors.Is(err, errUnwritten) {
+			done(p, err)
+		}
+		return err
+	}, func(err error) { done(nil, err) })
 }
 
 func (x *Export) chunk(at ImageCursor, max int) ([]byte, error) {
 	c := x.c
-	if c.s.r.stopped {
-		return nil, ErrClosed
-	}
 	c.mu.Lock()
 	places, end, err := x.places(at.Position, max)
 	var pages []page

@@ -57,11 +57,7 @@ func (c *Copy) ImportState() (head ImageHead, at ImageCursor, ok bool) {
 // ErrBadChunk where the chunk is broken or does not follow the one before, with ErrNotEmpty where the copy has a log, and with the
 // error of the write or sync where that failed. The chunk's bytes must not change until then.
 func (c *Copy) Import(p []byte, done func(error)) {
-	c.s.r.mb.Post(msgCall{func() {
-		if c.s.r.stopped {
-			done(ErrClosed)
-			return
-		}
+	c.s.r.do(func() error {
 		k, err := parseChunk(p)
 		if err == nil {
 			err = c.take(k, done)
@@ -69,7 +65,8 @@ func (c *Copy) Import(p []byte, done func(error)) {
 		if err != nil {
 			done(err)
 		}
-	}})
+		return err
+	}, done)
 }
 
 // take checks a chunk against what came before it and enqueues what is in it.

@@ -169,7 +169,37 @@ func (c *Copy) read(q query, max int, done func([]batch.Batch, error)) {
 		return
 	}
 	c.mu.Unlock()
-	c.s.r.mb.Post(msgCall{func() { done(c.fromDisk(q, max)) }})
+	c.s.r.do(func() (err error) {
+		var bs []batch.Batch
+		if bs, err = c.fromDisk(q, max); !errors.Is(err, errUnwritten) {
+			done(bs, err)
+		}
+		return err
+	}, func(err error) { done(nil, err) })
+}
+
+// errUnwritten says that a frame is in the group that is being written.
+var errUnwritten = errors.New("storage: not written yet")
+
+// do reads on the reader's loop, again once the group is written that is being written where that is what it wants. failed is called
+// in its place where the store was closed.
+func (r *reader) do(read func() error, failed func(error)) {
+	r.mb.Post(msgCall{func() {
+		if r.stopped {
+			failed(ErrClosed)
+			return
+		}
+		if err := read(); !errors.Is(err, errUnwritten) {
+			return
+		}
+		r.s.w.mb.Post(msgCall{func() { // no group is under way while the writer's loop does this
+			if r.s.w.closed != nil {
+				failed(r.s.w.closed)
+				return
+			}
+			r.do(read, failed)
+		}})
+	}})
 }
 
 // onDisk reports whether the first batch that is wanted is in the journal and not in memory. The lock is held.
@@ -202,9 +232,6 @@ func (c *Copy) fromMemory(q query, max int) (bs []batch.Batch) {
 
 // fromDisk reads batches by the index, on the reader's loop; where there are none left, memory has what is wanted.
 func (c *Copy) fromDisk(q query, max int) ([]batch.Batch, error) {
-	if c.s.r.stopped {
-		return nil, ErrClosed
-	}
 	c.mu.Lock()
 	if err := c.usable(); err != nil {
 		c.mu.Unlock()
@@ -277,6 +304,9 @@ func (c *Copy) moved(l located) bool {
 
 // readBatch reads one batch and checks that it is the one that the index means: whole, in its place, with the link before it.
 func (s *Store) readBatch(c *Copy, l located) (batch.Batch, error) {
+	if !l.f.holds(l.e.at, l.e.size) {
+		return batch.Batch{}, errUnwritten
+	}
 	fr, err := s.readFrame(l.f, l.e.at, int(l.e.size))
 	if err != nil {
 		return batch.Batch{}, err
@@ -306,11 +336,7 @@ func (c *Copy) LastBatch(below uint64, done func(uint64, error)) {
 
 // seek looks something up on the reader's loop, with the lock held.
 func (c *Copy) seek(find func() (uint64, error), done func(uint64, error)) {
-	c.s.r.mb.Post(msgCall{func() {
-		if c.s.r.stopped {
-			done(0, ErrClosed)
-			return
-		}
+	c.s.r.do(func() error {
 		c.mu.Lock()
 		offset, err := uint64(0), c.usable()
 		if err == nil {
@@ -318,7 +344,8 @@ func (c *Copy) seek(find func() (uint64, error), done func(uint64, error)) {
 		}
 		c.mu.Unlock()
 		done(offset, err)
-	}})
+		return err
+	}, func(err error) { done(0, err) })
 }
 
 func (c *Copy) seekTime(ms int64) (uint64, error) {

@@ -406,6 +406,7 @@ func (s *Store) ready(rp *replay, doubtful bool) error {
 	if err := last.f.Sync(); err != nil {
 		return fmt.Errorf("journal %s: %w", last.name, err)
 	}
+	last.unwritten.Store(last.size)
 	s.w.cur = last
 	if s.identity.newest < last.generation { // a start before this one was cut short
 		s.identity.newest = last.generation

@@ -119,19 +119,19 @@ func (c *Copy) applyPageMoved(f *logFile, at int64, body []byte) error {
 // ReadSnapshot gives the newest snapshot with all its pages; ok is false where there is none. It fails with ErrDamaged where a page
 // cannot be read as it was written: the copy is out of service then.
 func (c *Copy) ReadSnapshot(done func(partition.Snapshot, bool, error)) {
-	c.s.r.mb.Post(msgCall{func() {
+	c.s.r.do(func() error {
 		sn, ok, err := c.readSnapshot()
-		if err != nil && errors.Is(err, ErrDamaged) {
+		if errors.Is(err, ErrDamaged) {
 			c.s.corrupt(c, err)
 		}
-		done(sn, ok, err)
-	}})
+		if !errors.Is(err, errUnwritten) {
+			done(sn, ok, err)
+		}
+		return err
+	}, func(err error) { done(partition.Snapshot{}, false, err) })
 }
 
 func (c *Copy) readSnapshot() (partition.Snapshot, bool, error) {
-	if c.s.r.stopped {
-		return partition.Snapshot{}, false, ErrClosed
-	}
 	c.mu.Lock()
 	sn := c.snap
 	if sn == nil || c.deleted {
@@ -152,6 +152,9 @@ func (c *Copy) readSnapshot() (partition.Snapshot, bool, error) {
 }
 
 func (s *Store) readPage(c *Copy, p page) ([]byte, error) {
+	if !p.file.holds(p.at, p.size) {
+		return nil, errUnwritten
+	}
 	fr, err := s.readFrame(p.file, p.at, int(p.size))
 	if err != nil {
 		return nil, fmt.Errorf("page %d of the snapshot of %s: %w", p.number, c.part, err)

@@ -45,7 +45,7 @@ func (q *opQueue) pop() {
 	q.next++
 	if q.next == len(q.ops) {
 		q.ops, q.next = q.ops[:0], 0
-		if cap(q.ops) > 1<<16 {
+		if cap(q.ops) > 1<<13 {
 			q.ops = nil // a burst must not hold its memory for ever
 		}
 	}
@@ -400,6 +400,7 @@ func (w *writer) commit() error {
 	m.bytesWritten.Add(uint64(len(w.buf)))
 	m.syncNanos.Add(uint64(end - start))
 	w.cur.size += int64(len(w.buf))
+	w.cur.unwritten.Store(w.cur.size)
 	w.sinceCheckpoint += int64(len(w.buf))
 	w.synced = w.sequence
 	w.s.lastGroupFrom = w.groupFrom
