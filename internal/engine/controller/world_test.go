@@ -128,6 +128,9 @@ func (w *world) step() bool {
 
 func (w *world) propose(cmd []byte, done func(error)) {
 	w.commands++
+	if len(cmd) > 256<<10 {
+		w.t.Errorf("a command of %d bytes (design 2 §5)", len(cmd))
+	}
 	w.box.Post(call(func() {
 		if w.step() {
 			return
