@@ -6,6 +6,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/quorum"
 )
 
 // Propose takes a batch that the owner has made to continue its log. The caller appends it to storage at once and then reports
@@ -80,15 +81,8 @@ func (c *Copy) advance(out *Effects) {
 	*out = append(*out, Effect{Kind: Advanced, Epoch: c.epoch, Position: at})
 }
 
-// held is the highest position that the owner and W−1 of a set's followers hold durably.
+// held is the highest position that a set confirms.
 func (c *Copy) held(s *Set) uint64 {
-	need := s.W - 1
-	if need <= 0 {
-		return c.durable.Position
-	}
-	if need > len(s.Followers) {
-		return 0
-	}
 	var few [8]uint64
 	at := few[:0]
 	for _, f := range s.Followers {
@@ -98,6 +92,5 @@ func (c *Copy) held(s *Set) uint64 {
 		}
 		at = append(at, p)
 	}
-	slices.Sort(at)
-	return min(at[len(at)-need], c.durable.Position)
+	return quorum.Reached(s.W, c.durable.Position, at)
 }

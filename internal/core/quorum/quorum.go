@@ -5,6 +5,7 @@ package quorum
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,65 +93,17 @@ func W(p Policy, e int, kind catalog.Kind) int {
 // R is the number of copies that must have been sealed before a new owner may be chosen: any R of e share a member with any W.
 func R(p Policy, e int, kind catalog.Kind) int { return max(e, 1) - W(p, e, kind) + 1 }
 
-// Set is an eligible set with what it needs: of one assignment, or of one half of a joint change.
-type Set struct {
-	Members []string // stores or nodes; the owner included, none twice
-	W       int
-}
-
-// Confirmed reports whether the copies that hold an entry durably suffice. The owner must be among them: what its own storage did
-// not take is not confirmed, whoever else holds it.
-func Confirmed(owner string, durable func(member string) bool, sets ...Set) bool {
-	if !durable(owner) {
-		return false
-	}
-	for _, s := range sets {
-		n := 0
-		for _, m := range s.Members {
-			if durable(m) {
-				n++
-			}
-		}
-		if n < s.W {
-			return false
-		}
-	}
-	return len(sets) > 0
-}
-
-// Position is the highest position that satisfies every set (design 2 §5, the joint rule; one set is the ordinary case): the owner
-// holds it and W of each set do. durable gives how far a member has it durably; 0 for one not heard of.
-func Position(owner string, durable func(member string) uint64, sets ...Set) uint64 {
-	if len(sets) == 0 {
+// Reached is the highest position that the owner and w-1 of an eligible set's followers hold durably, from how far each of them does:
+// what that set confirms. 0 if w is below 1 or above the set. Where a change keeps owner and epoch, the lowest of both sets' counts
+// (design 2 §5, the joint rule). followers are sorted in place.
+func Reached(w int, owner uint64, followers []uint64) uint64 {
+	others := w - 1
+	switch {
+	case others < 0 || others > len(followers):
 		return 0
+	case others == 0:
+		return owner
 	}
-	at := durable(owner)
-	for _, s := range sets {
-		at = min(at, nth(s, durable))
-	}
-	return at
-}
-
-// nth is the highest position that W of the set's members have reached.
-func nth(s Set, durable func(string) uint64) uint64 {
-	if s.W < 1 || s.W > len(s.Members) {
-		return 0
-	}
-	best := uint64(0)
-	for _, m := range s.Members {
-		at := durable(m)
-		if at <= best {
-			continue
-		}
-		reached := 0
-		for _, o := range s.Members {
-			if durable(o) >= at {
-				reached++
-			}
-		}
-		if reached >= s.W {
-			best = at
-		}
-	}
-	return best
+	slices.Sort(followers)
+	return min(owner, followers[len(followers)-others])
 }

@@ -70,6 +70,32 @@ func TestPoliciesAsText(t *testing.T) {
 	}
 }
 
+// Set is an eligible set with what it needs: of one assignment, or of one half of a joint change.
+type Set struct {
+	Members []string // stores or nodes; the owner included, none twice
+	W       int
+}
+
+// Confirmed is the rule in words, for Reached to be held against: it reports whether the copies that hold an entry durably suffice. The owner must be among them: what its own storage did
+// not take is not confirmed, whoever else holds it.
+func Confirmed(owner string, durable func(member string) bool, sets ...Set) bool {
+	if !durable(owner) {
+		return false
+	}
+	for _, s := range sets {
+		n := 0
+		for _, m := range s.Members {
+			if durable(m) {
+				n++
+			}
+		}
+		if n < s.W {
+			return false
+		}
+	}
+	return len(sets) > 0
+}
+
 // subsets calls f with every set of exactly n of e members, as bits.
 func subsets(e, n int, f func(set uint)) {
 	for set := range uint(1) << e {
@@ -165,8 +191,26 @@ func jointCase(t *testing.T, p Policy, kind catalog.Kind, old, changed uint) {
 	}
 }
 
-// Position agrees with asking Confirmed about one position after the other.
-func TestPositionIsTheHighestConfirmed(t *testing.T) {
+// joint is the lowest of what several sets reached: the owner is member "0" of each.
+func joint(at map[string]uint64, sets ...Set) uint64 {
+	if len(sets) == 0 {
+		return 0
+	}
+	lowest := at["0"]
+	for _, s := range sets {
+		var followers []uint64
+		for _, m := range s.Members {
+			if m != "0" {
+				followers = append(followers, at[m])
+			}
+		}
+		lowest = min(lowest, Reached(s.W, at["0"], followers))
+	}
+	return lowest
+}
+
+// Reached agrees with asking Confirmed about one position after the other.
+func TestReachedIsTheHighestConfirmed(t *testing.T) {
 	const e, top = 4, 3
 	sets := [][]Set{
 		{{members(0b1111, e), 1}},
@@ -196,7 +240,7 @@ func TestPositionIsTheHighestConfirmed(t *testing.T) {
 					want = pos
 				}
 			}
-			if got := Position("0", func(m string) uint64 { return at[m] }, set...); got != want {
+			if got := joint(at, set...); got != want {
 				t.Fatalf("%v with %v: position %d, want %d", set, at, got, want)
 			}
 		}
