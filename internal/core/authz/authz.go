@@ -116,13 +116,11 @@ func Validate(p *catalog.Permission) error {
 // FromHere reports whether a user may log in from where it comes: guest only from this machine.
 func FromHere(user string, loopback bool) bool { return user != Guest || loopback }
 
-// MayRead reports whether a user may read on the admin port.
-func MayRead(u *catalog.User) bool {
-	return u != nil && (slices.Contains(u.Roles, Monitoring) || slices.Contains(u.Roles, Administrator))
-}
+// MayRead reports whether a user with these roles may read on the admin port.
+func MayRead(roles []string) bool { return slices.Contains(roles, Monitoring) || MayAdminister(roles) }
 
-// MayAdminister reports whether a user may change things on the admin port.
-func MayAdminister(u *catalog.User) bool { return u != nil && slices.Contains(u.Roles, Administrator) }
+// MayAdminister reports whether a user with these roles may change things on the admin port.
+func MayAdminister(roles []string) bool { return slices.Contains(roles, Administrator) }
 
 // Identity is what a node's certificate says that it is: a node is its certificate's identity, bound to one cluster (design 6,
 // "Security").

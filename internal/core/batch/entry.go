@@ -141,3 +141,13 @@ func (b Batch) Find(offset uint64) (Entry, bool) {
 	})
 	return found, ok
 }
+
+// Uvarint reads an unsigned LEB128 number in its shortest form, the only one that events and commands may hold, so that one state has one
+// encoding. n is 0 if there is none.
+func Uvarint(p []byte) (v uint64, n int) {
+	v, n = binary.Uvarint(p)
+	if n <= 0 || n > 1 && p[n-1] == 0 {
+		return 0, 0
+	}
+	return v, n
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/value"
 )
 
@@ -39,8 +40,8 @@ func (c *coder) u64(v *uint64) {
 		c.buf = binary.AppendUvarint(c.buf, *v)
 		return
 	}
-	x, n := binary.Uvarint(c.buf)
-	if n <= 0 || (n > 1 && c.buf[n-1] == 0) {
+	x, n := batch.Uvarint(c.buf)
+	if n == 0 {
 		c.fail("number")
 		return
 	}

@@ -39,15 +39,6 @@ func malformed(typ uint8, what string) error {
 	return fmt.Errorf("%w: type %d: %s", ErrEvent, typ, what)
 }
 
-// uvarint reads a varint in its shortest form. n is 0 if there is none.
-func uvarint(p []byte) (v uint64, n int) {
-	v, n = binary.Uvarint(p)
-	if n <= 0 || n > 1 && p[n-1] == 0 {
-		return 0, 0
-	}
-	return v, n
-}
-
 // event is a decoded head of an event; rest are its ranges.
 type event struct {
 	typ    uint8
@@ -69,7 +60,7 @@ func parseEvent(typ uint8, body []byte) (event, error) {
 		}
 		e.reason, e.rest = Reason(body[0]), body[1:]
 		if typ == EventDead {
-			v, n := uvarint(e.rest)
+			v, n := batch.Uvarint(e.rest)
 			if n == 0 || v == 0 {
 				return e, malformed(typ, "no number")
 			}
@@ -89,19 +80,19 @@ func (e *event) next(limit uint64) (r run, ok bool, err error) {
 	if len(e.rest) == 0 {
 		return r, false, nil
 	}
-	gap, n := uvarint(e.rest)
+	gap, n := batch.Uvarint(e.rest)
 	if n == 0 || gap > limit || e.begun && gap == 0 && e.typ != EventReturn {
 		return r, false, malformed(e.typ, "gap")
 	}
 	e.rest = e.rest[n:]
-	length, n := uvarint(e.rest)
+	length, n := batch.Uvarint(e.rest)
 	if n == 0 || e.end+gap >= limit || length >= limit-e.end-gap {
 		return r, false, malformed(e.typ, "range beyond the log")
 	}
 	e.rest = e.rest[n:]
 	r = run{from: e.end + gap, to: e.end + gap + length + 1}
 	if e.typ == EventReturn {
-		count, n := uvarint(e.rest)
+		count, n := batch.Uvarint(e.rest)
 		if n == 0 || count == 0 || count > math.MaxUint32 {
 			return r, false, malformed(e.typ, "count")
 		}

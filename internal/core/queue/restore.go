@@ -94,7 +94,7 @@ type reader struct {
 }
 
 func (r *reader) varint(most uint64) uint64 {
-	v, n := uvarint(r.rest)
+	v, n := batch.Uvarint(r.rest)
 	if n == 0 || v > most {
 		r.bad, r.rest = true, nil
 		return 0

@@ -37,14 +37,6 @@ func malformed(typ uint8, what string) error {
 	return fmt.Errorf("%w: type %d: %s", ErrEvent, typ, what)
 }
 
-func uvarint(p []byte) (v uint64, n int) {
-	v, n = binary.Uvarint(p)
-	if n <= 0 || n > 1 && p[n-1] == 0 {
-		return 0, 0
-	}
-	return v, n
-}
-
 // decode calls f for every move of an event.
 func decode(typ uint8, body []byte, f func(move) error) error {
 	if typ != EventCursors || len(body) == 0 {
@@ -58,7 +50,7 @@ func decode(typ uint8, body []byte, f func(move) error) error {
 		n := 2 + int(body[1])
 		mv.name, body = string(body[2:n]), body[n:]
 		if mv.op != opForget {
-			v, n := uvarint(body)
+			v, n := batch.Uvarint(body)
 			if n == 0 {
 				return malformed(typ, "offset")
 			}
@@ -163,7 +155,7 @@ func (m *Machine) restorePage(pg batch.Page) error {
 		}
 		last = int(body[0])
 		c := cursor{slot: (pg.Number-1)*pageCursors + uint32(last), name: string(body[2 : 2+int(body[1])])}
-		v, n := uvarint(body[2+int(body[1]):])
+		v, n := batch.Uvarint(body[2+int(body[1]):])
 		if n == 0 {
 			return fmt.Errorf("%w: number %d", ErrPage, pg.Number)
 		}

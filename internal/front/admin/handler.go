@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 
+	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -81,7 +81,7 @@ func (h *handler) admit(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		h.fail(w, r, err)
 		return false
 	}
-	if slices.Contains(roles, Administrator) || reading && slices.Contains(roles, Monitoring) {
+	if authz.MayAdminister(roles) || reading && authz.MayRead(roles) {
 		return true
 	}
 	need := Administrator

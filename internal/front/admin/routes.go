@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 )
 
 // Roles of users on this port.
 const (
-	Administrator = "administrator" // everything
-	Monitoring    = "monitoring"    // reading
+	Administrator = authz.Administrator // everything
+	Monitoring    = authz.Monitoring    // reading
 )
 
 // route is one operation. The OpenAPI document is made of the same table, so that it cannot say what the handlers do not.
