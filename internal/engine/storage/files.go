@@ -16,14 +16,10 @@ import (
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
-var errLocked = vfs.ErrLocked
-
 const (
 	logSuffix = ".log"
 	// footerEntryMax is the greatest size of a batch's entry in a footer, its share of the section's head included.
 	footerEntryMax = 10*4 + 8 + 16 + 30
-	// footerOtherMax is what any other frame may add to a footer: nothing.
-	footerOtherMax = 0
 	footerPart     = 512 << 10
 	// entryBytes and sectionBytes are what an entry and a copy of a footer take in memory.
 	entryBytes   = 80

@@ -13,6 +13,7 @@ import (
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
+	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 const lockName = "LOCK"
@@ -84,8 +85,8 @@ func Open(env Env, dir string, opt Options) (*Store, error) {
 func takeLock(env Env, dir string) (io.Closer, error) {
 	l, err := env.FS.Lock(path.Join(dir, lockName))
 	if err != nil {
-		if errors.Is(err, errLocked) {
-			return nil, fmt.Errorf("%w: %s; stop that process, or give this one a directory of its own", ErrInUse, dir)
+		if errors.Is(err, vfs.ErrLocked) {
+			return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
 		}
 		return nil, err
 	}

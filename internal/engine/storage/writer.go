@@ -82,23 +82,22 @@ type writer struct {
 	closed error // not nil: nothing is taken any more
 
 	// The rest is the writer's own.
-	cur             *logFile
-	sequence        uint64 // of the next frame
-	synced          uint64 // all frames below are synced
-	buf             []byte
-	dones           []placedOp
-	witness         []witnessed // of the group before
-	group           []*Copy     // with frames in this group
-	groupMeta       bool        // this group has frames of the consensus log
-	groupFrom       uint64
-	footer          int64 // estimated bytes of the current file's footer
-	sinceCheckpoint int64
-	sinceSpace      int64
-	parked          bool // no space: the queue waits
-	retry           func() bool
-	closing         func(error)
-	scrub           place // how far the scrub came, as logged
-	finished        bool
+	cur        *logFile
+	sequence   uint64 // of the next frame
+	synced     uint64 // all frames below are synced
+	buf        []byte
+	dones      []placedOp
+	witness    []witnessed // of the group before
+	group      []*Copy     // with frames in this group
+	groupMeta  bool        // this group has frames of the consensus log
+	groupFrom  uint64
+	footer     int64 // estimated bytes of the current file's footer
+	sinceSpace int64
+	parked     bool // no space: the queue waits
+	retry      func() bool
+	closing    func(error)
+	scrub      place // how far the scrub came, as logged
+	finished   bool
 }
 
 type placedOp struct {
@@ -223,31 +222,40 @@ func (w *writer) Flush() {
 	}
 }
 
-// take removes the next operation, urgent ones first. It is nil where there is none, or where it would make the group larger
-// than it may be.
-func (w *writer) take(o *op) bool {
+// take removes the next operation, urgent ones first. It is false where there is none, or where it would make the group larger than it
+// may be; alone lets it be of any size, since a group may be one large frame.
+func (w *writer) take(o *op, alone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := &w.urgent
-	if q.len() == 0 {
-		q = &w.normal
-	}
-	if q.len() == 0 {
+	q := w.head()
+	if q == nil {
 		return false
 	}
-	size := q.front().size()
-	if len(w.buf) > 0 && len(w.buf)+size > w.s.opt.GroupBytes {
-		return false
+	if size := q.front().size(); !alone && (len(w.buf)+size > w.s.opt.GroupBytes || !w.fits(size)) {
+		return false // the group ends here; the next one may begin a file
 	}
-	if !w.fits(size) && len(w.buf) > 0 {
-		return false // the group ends here; the next one begins a file
+	w.pop(q, o)
+	return true
+}
+
+// head is the queue that the next operation comes from, urgent ones first; nil where there is none. The queue's lock is held.
+func (w *writer) head() *opQueue {
+	switch {
+	case w.urgent.len() > 0:
+		return &w.urgent
+	case w.normal.len() > 0:
+		return &w.normal
 	}
+	return nil
+}
+
+// pop takes the operation at the head of a queue. The queue's lock is held.
+func (w *writer) pop(q *opQueue, o *op) {
 	*o = *q.front()
 	if q == &w.normal && o.c != nil {
 		o.c.queued--
 	}
 	q.pop()
-	return true
 }
 
 // fits reports whether size more bytes, and the footer, have their place in the current file. Anything fits an empty one.
@@ -282,7 +290,7 @@ func (w *writer) writeGroup() error {
 	w.placeWitness()
 	head := len(w.buf)
 	var o op
-	for w.takeInto(&o, head) {
+	for w.take(&o, len(w.buf) == head) { // the witness must not keep out the one large frame
 		w.place(&o)
 	}
 	if len(w.buf) == head {
@@ -337,40 +345,12 @@ func (w *writer) writeReleases() error {
 	return err
 }
 
-func (w *writer) takeInto(o *op, head int) bool {
-	if len(w.buf) == head {
-		// A witness must not keep out the one large frame that a group may be.
-		return w.takeFirst(o)
-	}
-	return w.take(o)
-}
-
-func (w *writer) takeFirst(o *op) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := &w.urgent
-	if q.len() == 0 {
-		q = &w.normal
-	}
-	if q.len() == 0 {
-		return false
-	}
-	*o = *q.front()
-	if q == &w.normal && o.c != nil {
-		o.c.queued--
-	}
-	q.pop()
-	return true
-}
-
 // makeRoom rolls if the next frame does not fit.
 func (w *writer) makeRoom() error {
 	w.mu.Lock()
 	size := 0
-	if w.urgent.len() > 0 {
-		size = w.urgent.front().size()
-	} else if w.normal.len() > 0 {
-		size = w.normal.front().size()
+	if q := w.head(); q != nil {
+		size = q.front().size()
 	}
 	w.mu.Unlock()
 	w.buf = w.buf[:0]
@@ -401,7 +381,6 @@ func (w *writer) commit() error {
 	m.syncNanos.Add(uint64(end - start))
 	w.cur.size += int64(len(w.buf))
 	w.cur.unwritten.Store(w.cur.size)
-	w.sinceCheckpoint += int64(len(w.buf))
 	w.synced = w.sequence
 	w.s.lastGroupFrom = w.groupFrom
 	w.witness = w.witness[:0]
@@ -463,7 +442,6 @@ func (w *writer) place(o *op) {
 		w.footer += footerEntryMax
 	default:
 		w.buf = appendFrame(w.buf, f, o.body)
-		w.footer += footerOtherMax
 	}
 	w.sequence++
 	if o.typ == frameBatch {
@@ -527,20 +505,9 @@ func (w *writer) close(why error) {
 }
 
 func (w *writer) failAll(err error) {
-	for {
-		w.mu.Lock()
-		q := &w.urgent
-		if q.len() == 0 {
-			q = &w.normal
-		}
-		if q.len() == 0 {
-			w.mu.Unlock()
-			return
-		}
-		done := q.front().done
-		q.pop()
-		w.mu.Unlock()
-		call(done, err)
+	var o op
+	for w.take(&o, true) {
+		call(o.done, err)
 	}
 }
 

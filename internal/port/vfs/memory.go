@@ -14,8 +14,9 @@ import (
 // sector is the unit in which a crash keeps or loses what was written and not synced.
 const sector = 512
 
-// Memory is a file system in memory, for one thread at a time, that keeps apart what is durable and what only the kernel has, and that fails when told to. A crash
-// may leave any mixture of sectors written since the last sync, and any beginning of a directory's changes since its last sync.
+// Memory is a file system in memory, for one thread at a time, that keeps apart what is durable and what only the kernel has, and
+// that fails when told to. A crash may leave any mixture of sectors written since the last sync, and any beginning of a directory's
+// changes since its last sync.
 type Memory struct {
 	rng     *rand.Rand
 	now     map[string]*inode // by name, as a process sees it
@@ -26,7 +27,6 @@ type Memory struct {
 
 	syncFails, writeFails int // how many calls from now; 0: none
 	isFull                bool
-	failed                bool
 }
 
 // inode is one file.
@@ -75,7 +75,7 @@ func (d *Memory) Heal() { d.syncFails, d.writeFails, d.isFull = 0, 0, false }
 func (d *Memory) Crash(how uint64) {
 	d.life++
 	clear(d.locks)
-	d.syncFails, d.writeFails, d.failed = 0, 0, false
+	d.syncFails, d.writeFails = 0, 0
 	keep := len(d.changes)
 	switch how % 3 {
 	case 0:
@@ -108,7 +108,7 @@ func (f *inode) crash(rng *rand.Rand, how uint64) {
 			continue
 		}
 		for at := 0; at < len(w.data); {
-			// Sectors end where the Memory's do, not where the write does.
+			// Sectors end where the disk's do, not where the write does.
 			n := min(sector-int((w.off+int64(at))%sector), len(w.data)-at)
 			if how == 1 || rng.IntN(2) == 0 {
 				after = put(after, w.off+int64(at), w.data[at:at+n])
@@ -314,11 +314,7 @@ func (d *Memory) trip(n *int) bool {
 		return false
 	}
 	*n--
-	if *n == 0 {
-		d.failed = true
-		return true
-	}
-	return false
+	return *n == 0
 }
 
 // handle is an open file.
