@@ -238,17 +238,25 @@ func (p *publisher) send(ctx context.Context, body []byte) error {
 	return p.ch.PublishWithContext(ctx, p.o.exchange, p.key, p.o.mandatory, false, m)
 }
 
+// count takes one confirm; ok false says that there will be none.
+func (p *publisher) count(c amqp.Confirmation, ok bool) error {
+	switch {
+	case !ok:
+		return p.why(errors.New("the channel was closed"))
+	case c.Ack:
+		p.tally.Confirmed++
+	default:
+		p.tally.Nacked++
+	}
+	return nil
+}
+
 // wait takes one event.
 func (p *publisher) wait(ctx context.Context) error {
 	select {
 	case c, ok := <-p.confirms:
-		if !ok {
-			return p.why(errors.New("the channel was closed"))
-		}
-		if c.Ack {
-			p.tally.Confirmed++
-		} else {
-			p.tally.Nacked++
+		if err := p.count(c, ok); err != nil {
+			return err
 		}
 	case r, ok := <-p.returns:
 		if ok {
@@ -306,13 +314,8 @@ func (p *publisher) pace(ctx context.Context) error {
 		case <-timer.C:
 			return nil
 		case c, ok := <-p.confirms:
-			if !ok {
-				return p.why(errors.New("the channel was closed"))
-			}
-			if c.Ack {
-				p.tally.Confirmed++
-			} else {
-				p.tally.Nacked++
+			if err := p.count(c, ok); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			return errors.New("interrupted; what was not confirmed may or may not be stored")

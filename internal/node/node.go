@@ -75,8 +75,8 @@ type Node struct {
 
 	mu       sync.Mutex
 	view     *catalog.View // for the admin front
-	waiting  []controller.Waiting
 	settled  bool
+	ready    bool // it was, once
 	started  func(error)
 	failure  error
 	stopping bool
@@ -85,10 +85,14 @@ type Node struct {
 	transitions atomic.Uint64
 }
 
-// New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open.
+// New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open, and of reading Random.
 func New(env Env, cfg Config) (*Node, error) {
 	if env.Trace == nil {
 		env.Trace = trace.Discard
+	}
+	checker, err := passwords.New(env.Exec, env.Clock, env.Random)
+	if err != nil {
+		return nil, err
 	}
 	store, err := storage.Open(storage.Env{FS: env.FS, Clock: env.Clock, Exec: env.Exec, Trace: env.Trace, Random: env.Random}, cfg.Dir,
 		cfg.Storage)
@@ -96,11 +100,8 @@ func New(env Env, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		env: env, cfg: cfg, store: store, view: catalog.NewView(),
+		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
 		local: ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
-	}
-	if n.checker, err = passwords.New(env.Exec, env.Clock, env.Random); err != nil {
-		return nil, err
 	}
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
@@ -231,6 +232,9 @@ func (n *Node) apply(changes []catalog.Change) {
 	n.mu.Lock()
 	n.view.Apply(changes)
 	n.mu.Unlock()
+	for i := range changes {
+		n.transitions.Add(newEpochs(&changes[i]))
+	}
 	n.manager.Apply(changes)
 	if !n.caughtUp {
 		n.caughtUp = true // the first changes are the whole catalog: a deletion that a crash cut short is finished here
@@ -254,11 +258,12 @@ func (n *Node) finishStart(err error) {
 	}
 }
 
-// controllerSettled notes what cannot go on. The first time it is what Start waited for.
-func (n *Node) controllerSettled(waiting []controller.Waiting) {
+// controllerSettled is what Start waited for, the first time. What cannot go on is told by its replica's state, and by the controller's
+// events.
+func (n *Node) controllerSettled([]controller.Waiting) {
 	n.mu.Lock()
 	first := !n.settled
-	n.waiting, n.settled = waiting, true
+	n.settled = true
 	n.mu.Unlock()
 	if first {
 		n.awaitShards()
@@ -288,7 +293,8 @@ func (n *Node) failed(err error) {
 	n.finishStart(err)
 }
 
-// Ready is nil once the node serves every partition that it owns, and that can be served.
+// Ready is nil once the node has served every partition that it owned when it started, and that can be served. It stays so while the node
+// lives: a queue that is declared later is not served for a moment, and that is no reason to send clients away.
 func (n *Node) Ready() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -300,9 +306,10 @@ func (n *Node) Ready() error {
 	case !n.settled:
 		return fmt.Errorf("partitions are being taken over from the run before")
 	}
-	if left := n.manager.Recovering(); left > 0 {
+	if left := n.manager.Recovering(); left > 0 && !n.ready {
 		return fmt.Errorf("%d partitions are being recovered", left)
 	}
+	n.ready = true
 	return nil
 }
 
@@ -352,13 +359,7 @@ func (n *Node) serving(p ident.Partition) {
 
 // healthChanged holds publishers while space is low, and lets settles go on.
 func (n *Node) healthChanged(h storage.Health) {
-	reason := ""
-	switch {
-	case h.Closed:
-		reason = "storage is closed: " + h.Reason
-	case h.Blocked:
-		reason = "disk space is low"
-	}
+	reason := blockedBy(h)
 	n.manager.Hold(reason)
 	for _, s := range n.shards {
 		s.SetBlocked(reason)
@@ -392,16 +393,24 @@ func (n *Node) DeleteResource(incarnation uint64, reason string, done func(error
 	})
 }
 
+// newEpochs is how many partitions a change gives to an owner of a later epoch. A resource's first owner is no change of owner.
+func newEpochs(c *catalog.Change) (n uint64) {
+	before, _ := c.Before.(*catalog.Resource)
+	after, _ := c.After.(*catalog.Resource)
+	if before == nil || after == nil {
+		return 0
+	}
+	for i, a := range after.Partitions {
+		if i < len(before.Partitions) && a.Epoch > before.Partitions[i].Epoch {
+			n++
+		}
+	}
+	return n
+}
+
 // proposeCommand and seal are what the controller does things with.
 func (n *Node) proposeCommand(cmd []byte, done func(error)) {
-	n.consensus.Propose(cmd, func(r catalog.Result, err error) {
-		for _, item := range r.Items {
-			if item.Refused == nil {
-				n.transitions.Add(1)
-			}
-		}
-		done(err)
-	})
+	n.consensus.Propose(cmd, func(_ catalog.Result, err error) { done(err) })
 }
 
 func (n *Node) seal(reqs []control.SealRequest, done func([]control.SealAnswer)) {

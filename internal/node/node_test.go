@@ -257,8 +257,8 @@ func TestManyQueuesAreTakenOverTogether(t *testing.T) {
 	}
 	w.crash()
 	w.start()
-	if got := w.n.transitions.Load(); got != 2*n {
-		t.Fatalf("%d records and commits for %d partitions", got, n)
+	if got := w.n.transitions.Load(); got != n {
+		t.Fatalf("%d changes of owner for %d partitions", got, n)
 	}
 	u = w.login(1)
 	for i := range n {

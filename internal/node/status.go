@@ -198,7 +198,7 @@ func (b *backend) Metrics() admin.Metrics {
 	if c, err := b.catalogStatus(ctx); err == nil {
 		out.Catalog = admin.CatalogMetrics{Applied: c.Applied, Term: c.Term, Leader: c.Leading}
 	}
-	out.Replicas.Transitions = b.n.transitions.Load() / 2 // a record and a commit each
+	out.Replicas.Transitions = b.n.transitions.Load()
 	b.replicaMetrics(ctx, &out)
 	return out
 }
