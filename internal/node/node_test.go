@@ -3,8 +3,10 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
@@ -342,4 +344,49 @@ func TestARunReplaysExactly(t *testing.T) {
 	if a, b := run(), run(); a != b {
 		t.Fatalf("two runs of one seed differ: %x and %x", a, b)
 	}
+}
+
+// TestDeclaringDoesNotMakeTheNodeUnready looks at every step while queues are declared: whoever balances load by /readyz must not lose the
+// node for it.
+func TestDeclaringDoesNotMakeTheNodeUnready(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.await("the node to be ready", func() bool { return w.n.Ready() == nil })
+	u := w.login(0)
+	left, busy := 3, false
+	for i := range left {
+		u.box.Post(func() {
+			u.s.DeclareQueue(broker.QueueSpec{Name: fmt.Sprintf("q%d", i), Durable: true, Kind: catalog.Queue},
+				func(_ broker.QueueInfo, err *broker.Error) {
+					if err != nil {
+						t.Error(err)
+					}
+					left--
+				})
+		})
+	}
+	w.await("the queues", func() bool {
+		busy = busy || w.n.manager.Recovering() > 0
+		if err := w.n.Ready(); err != nil {
+			t.Fatalf("with %d queues to go: %v", left, err)
+		}
+		return left == 0
+	})
+	if !busy {
+		t.Error("no queue was ever on its way: the test does not look where it says")
+	}
+}
+
+// TestWhatCannotBeMadeLeavesNothingOpen fails the making of a node at its keys, and then makes one over the same directory.
+func TestWhatCannotBeMadeLeavesNothingOpen(t *testing.T) {
+	w := newWorld(t)
+	w.start() // so that the store has its id, and only the node's own keys are wanted
+	w.stop()
+	ex := w.sim.Node("broken", 1)
+	_, err := New(Env{Clock: clock.NewSim(w.sim.Now, time.Unix(0, 0)), Exec: ex, FS: w.disk, Random: iotest.ErrReader(io.ErrUnexpectedEOF)},
+		Config{Name: "one", Dir: "data"})
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatalf("made of no randomness: %v", err)
+	}
+	w.start()
 }
