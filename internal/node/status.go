@@ -147,7 +147,7 @@ func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	health := healthWord(b.n.store.Health())
+	h := b.n.store.Health()
 	out := []admin.Partition{}
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
@@ -161,8 +161,8 @@ func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
 				one.W, one.R = quorum.W(p, one.E, r.Kind), quorum.R(p, one.E, r.Kind)
 			}
 			if here {
-				c := admin.Copy{Node: b.n.local.Node, Role: s.Role, Position: s.Position, Offset: s.Offset, Durable: s.Durable, Health: health}
-				if s.State == replica.Blocked {
+				c := admin.Copy{Node: b.n.local.Node, Role: s.Role, Position: s.Position, Offset: s.Offset, Durable: s.Durable, Health: healthWord(h)}
+				if damaged(s, h) {
 					c.Health = "damaged"
 				}
 				one.Copies = append(one.Copies, c)
@@ -172,6 +172,10 @@ func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
 	}
 	return out, nil
 }
+
+// damaged reports whether a copy failed its own checks. Once the journal has closed every copy is blocked, and nothing is said of what it
+// holds.
+func damaged(s replica.Status, h storage.Health) bool { return s.State == replica.Blocked && !h.Closed }
 
 func members(ms []catalog.Member) []string {
 	out := []string{}
@@ -199,7 +203,7 @@ func (b *backend) Metrics() admin.Metrics {
 		out.Catalog = admin.CatalogMetrics{Applied: c.Applied, Term: c.Term, Leader: c.Leading}
 	}
 	out.Replicas.Transitions = b.n.transitions.Load()
-	b.replicaMetrics(ctx, &out)
+	b.replicaMetrics(ctx, h, &out)
 	return out
 }
 
@@ -227,7 +231,7 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 	}
 }
 
-func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
+func (b *backend) replicaMetrics(ctx context.Context, h storage.Health, out *admin.Metrics) {
 	by, err := b.statuses(ctx)
 	if err != nil {
 		return
@@ -240,7 +244,7 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 			out.Replicas.States[stateOf(by, a.Partition)]++
 			out.Replicas.StagedBytes += uint64(max(s.Staged, 0))
 			out.Replicas.DeadLetters += s.DeadLetters
-			if s.State == replica.Blocked {
+			if damaged(s, h) {
 				out.Storage.Damaged++
 			}
 			if r.Kind == catalog.Stream {

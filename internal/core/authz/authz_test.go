@@ -111,8 +111,11 @@ func TestWhoFromWhere(t *testing.T) {
 		roles       []string
 		read, write bool
 	}{
-		{[]string{Administrator}, true, true}, {[]string{Monitoring}, true, false}, {[]string{Monitoring, Administrator}, true, true},
-		{[]string{"other"}, false, false}, {nil, false, false},
+		{[]string{Administrator}, true, true},
+		{[]string{Monitoring}, true, false},
+		{[]string{Monitoring, Administrator}, true, true},
+		{[]string{"other"}, false, false},
+		{nil, false, false},
 	} {
 		if MayRead(x.roles) != x.read || MayAdminister(x.roles) != x.write {
 			t.Errorf("%v: read %v, administer %v", x.roles, MayRead(x.roles), MayAdminister(x.roles))

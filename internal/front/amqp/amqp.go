@@ -4,7 +4,6 @@
 package amqp
 
 import (
-	"crypto/tls"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
@@ -21,8 +20,6 @@ type Env struct {
 	Clock     clock.Clock
 	Trace     trace.Sink
 	Limits    Limits // zero values stand for the defaults
-	// TLS makes Serve expect TLS; Listen is told by its caller.
-	TLS *tls.Config
 	// Product and Version are told to clients; ClusterName too, where it is set.
 	Product, Version, ClusterName string
 }

@@ -30,7 +30,8 @@ func serve(t testing.TB, b broker.Broker, change func(*amqp.Env)) (*amqp.Server,
 	if change != nil {
 		change(&env)
 	}
-	s := amqp.Serve(ln, env)
+	s := amqp.New(env)
+	s.Listen(ln, nil)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

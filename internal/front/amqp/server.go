@@ -27,6 +27,7 @@ type Server struct {
 	listeners []net.Listener
 	last      uint64 // the id given last
 	stopping  bool
+	ending    chan struct{} // closed when stopping is set
 	tasks     sync.WaitGroup
 }
 
@@ -42,7 +43,7 @@ func New(env Env) *Server {
 	if env.Trace == nil {
 		env.Trace = trace.Discard
 	}
-	return &Server{env: env, conns: map[uint64]*conn{}}
+	return &Server{env: env, conns: map[uint64]*conn{}, ending: make(chan struct{})}
 }
 
 func setDefault[T comparable](v *T, to T) {
@@ -50,13 +51,6 @@ func setDefault[T comparable](v *T, to T) {
 	if *v == zero {
 		*v = to
 	}
-}
-
-// Serve makes a server that accepts connections on ln, with TLS if env says so.
-func Serve(ln net.Listener, env Env) *Server {
-	s := New(env)
-	s.Listen(ln, env.TLS)
-	return s
 }
 
 // Listen accepts connections on ln until Shutdown, which closes it, and returns at once. t, where not nil, makes it expect TLS.
@@ -86,7 +80,10 @@ func (s *Server) accept(ln net.Listener, t *tls.Config) {
 		default:
 			// Out of file handles, most likely. Waiting is all that helps, and clients in the backlog wait with us.
 			trace.Warn(s.env.Trace, "amqp.accept.failed", slog.String("error", err.Error()))
-			time.Sleep(pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ending:
+			}
 			pause = min(2*pause, time.Second)
 		}
 	}
@@ -144,7 +141,10 @@ func (s *Server) all() []*conn {
 // what is left is cut off and the context's error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.stopping = true
+	if !s.stopping {
+		s.stopping = true
+		close(s.ending)
+	}
 	var errs []error
 	for _, ln := range s.listeners {
 		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {

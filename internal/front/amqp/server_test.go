@@ -205,10 +205,13 @@ func TestTLS(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)
-	s, url := serve(t, amqptest.New(), func(e *amqp.Env) {
-		e.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	})
-	conn, err := client.DialTLS(strings.Replace(url, "amqp://", "amqps://", 1), &tls.Config{RootCAs: pool})
+	s, _ := serve(t, amqptest.New(), nil)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Listen(ln, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	conn, err := client.DialTLS("amqps://guest:guest@"+ln.Addr().String()+"/", &tls.Config{RootCAs: pool})
 	if err != nil {
 		t.Fatal(err)
 	}

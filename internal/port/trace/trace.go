@@ -32,15 +32,6 @@ func (f SinkFunc) Emit(e Event) { f(e) }
 // Discard drops every event.
 var Discard Sink = SinkFunc(func(Event) {})
 
-// Tee passes each event to every sink in order.
-func Tee(sinks ...Sink) Sink {
-	return SinkFunc(func(e Event) {
-		for _, s := range sinks {
-			s.Emit(e)
-		}
-	})
-}
-
 // Log writes events to a slog logger.
 func Log(l *slog.Logger) Sink {
 	return SinkFunc(func(e Event) { l.LogAttrs(context.Background(), e.Level, e.Name, e.Attrs...) })

@@ -160,11 +160,6 @@ func choose(vhost, name string) string {
 	return q.Encode()
 }
 
-// Metrics is the text of /metrics.
-func (c *Client) Metrics(ctx context.Context) (string, error) {
-	return get[string](ctx, c, "/metrics")
-}
-
 // Users are the users.
 func (c *Client) Users(ctx context.Context) ([]admin.UserAnswer, error) {
 	return get[[]admin.UserAnswer](ctx, c, "/api/v1/users")
