@@ -342,3 +342,25 @@ func TestStatus(t *testing.T) {
 		t.Errorf("session %+v", s)
 	}
 }
+
+// What the catalog cannot take whoever asks again is the client's mistake, and none of the catalog's.
+func TestArgumentsThatTheCatalogCannotTake(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	c.declare(durable("q"))
+	c.take()
+	deep := value.Of("x")
+	for range 40 {
+		deep = value.Of(value.Table{{Name: "in", Value: deep}})
+	}
+	for _, v := range []value.Value{deep, value.Of(strings.Repeat("x", catalog.MaxCommand))} {
+		h.do(func() {
+			c.s.Bind(catalog.Binding{Source: "amq.headers", Destination: "q", Args: value.Table{{Name: "a", Value: v}}}, c.done("bind"))
+			c.s.Bind(catalog.Binding{Source: "amq.headers", Destination: "q"}, c.done("another"))
+		})
+		if got := c.take(); !strings.Contains(got, "bind: error 4 the arguments are too large or nested too deep") ||
+			!strings.Contains(got, "another: ok") {
+			t.Error(got)
+		}
+	}
+}

@@ -41,7 +41,7 @@ type output struct {
 // What actors are told, besides *input and *output.
 type (
 	tick       int               // with the number of the clock that it belongs to
-	overdue    struct{}          // a limit of the handshake or of the farewell has passed
+	overdue    int               // a limit of the handshake or of the farewell has passed: the limit's number
 	ended      struct{ error }   // nothing more comes from the client
 	shutdown   struct{}          // the server stops
 	disconnect string            // an operator's wish, with a reason
@@ -74,6 +74,7 @@ type conn struct {
 	closing  bool
 	interval time.Duration // of ticks
 	ticks    int           // the number of the clock that ticks
+	limits   int           // of the handshake and the farewell, so far: only the last one counts
 	farewell bool          // everything was written, the client is to hang up
 }
 
@@ -94,8 +95,14 @@ func newConn(s *Server, id uint64, nc net.Conn, secure bool) *conn {
 		c.idle = append(c.idle, &output{})
 	}
 	c.mb = s.env.Executor.Loop(loop).Spawn("amqp", c)
-	c.mb.After(s.env.Limits.Handshake, overdue{})
+	c.limit(s.env.Limits.Handshake)
 	return c
+}
+
+// limit ends the connection after d, unless it is open then or another limit has taken this one's place.
+func (c *conn) limit(d time.Duration) {
+	c.limits++
+	c.mb.After(d, overdue(c.limits))
 }
 
 // read moves bytes from the socket to the actor until there are no more.
@@ -212,7 +219,7 @@ func (c *conn) Receive(msg any) {
 			c.interval = 0
 		}
 	case overdue:
-		if !s.Open() {
+		if int(m) == c.limits && !s.Open() {
 			c.finish(errors.New("handshake or farewell took too long"))
 		}
 	case ended:
@@ -265,7 +272,7 @@ func (c *conn) Flush() {
 	c.wind()
 	if c.s.Closing() && !c.closing {
 		c.closing = true
-		c.mb.After(lastWords, overdue{})
+		c.limit(lastWords)
 	}
 	if n := len(c.idle); n > 0 && c.s.Pending() > 0 {
 		o := c.idle[n-1]
@@ -293,7 +300,7 @@ func (c *conn) hangUp() {
 	if c.s.Pending() > 0 || len(c.idle) < 2 {
 		if !c.closing {
 			c.closing = true
-			c.mb.After(lastWords, overdue{})
+			c.limit(lastWords)
 		}
 		return
 	}
@@ -306,7 +313,7 @@ func (c *conn) hangUp() {
 		c.finish(nil)
 		return
 	}
-	c.mb.After(lingerLimit, overdue{})
+	c.limit(lingerLimit)
 }
 
 // finish gives up the socket and everything that the client held.

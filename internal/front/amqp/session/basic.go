@@ -163,11 +163,13 @@ func (ch *channel) get(m *wire.BasicGet) *fault {
 		return f
 	}
 	done := ch.await(m.ID())
+	c.getting++
 	c.b.Get(name, m.NoAck, func(d broker.Delivery, ok bool, err *broker.Error) {
+		c.getting--
+		c.wake()
 		if !done(err) {
 			if ok && c.b != nil {
 				c.give(d.Ref, broker.Release)
-				c.wake()
 			}
 			return
 		}

@@ -11,11 +11,11 @@ import (
 type channel struct {
 	c       *Conn
 	number  uint16
-	gen     uint64
-	busy    bool // a method is being answered
-	closing bool // channel.close was sent; everything but its answer is dropped
-	gone    bool // what the broker still says of it is dropped
-	dirty   bool // on the connection's list of confirms to tell
+	gen     uint64 // which of the channels that were opened: the lower bits of their count
+	busy    bool   // a method is being answered
+	closing bool   // channel.close was sent; everything but its answer is dropped
+	gone    bool   // what the broker still says of it is dropped
+	dirty   bool   // on the connection's list of confirms to tell
 
 	incoming  incoming
 	confirms  confirms
@@ -95,7 +95,7 @@ func (c *Conn) unopened(f wire.Frame) {
 		return
 	}
 	c.opened++
-	ch := &channel{c: c, number: f.Channel, gen: c.opened}
+	ch := &channel{c: c, number: f.Channel, gen: c.opened & genMask}
 	c.channels[f.Channel] = ch
 	c.order = append(c.order, ch)
 	c.send(f.Channel, &wire.ChannelOpenOk{})
@@ -215,9 +215,7 @@ func (ch *channel) end() {
 	ch.stash = nil
 	ch.unsettled.each(func(ref broker.Ref) { c.give(ref, broker.Release) })
 	c.settleNow()
-	if ch.replyTo != "" {
-		c.b.DeleteQueue(ch.replyTo, false, false, func(uint32, *broker.Error) {})
-	}
+	ch.endReplies()
 	ch.unsettled = unsettled{}
 	c.assembled -= ch.incoming.kept
 	ch.incoming = incoming{}

@@ -8,7 +8,10 @@ import (
 )
 
 // confirmBits is how many bits of a broker.Tag's Seq count the publishes of a channel; the rest tell channels of the same number apart.
-const confirmBits = 40
+const (
+	confirmBits = 40
+	genMask     = 1<<(64-confirmBits) - 1
+)
 
 type fate uint8
 

@@ -141,4 +141,7 @@ func (k *consumer) remove() {
 		}
 	}
 	ch.stash = kept
+	if k.queue == ch.replyTo {
+		ch.endReplies()
+	}
 }

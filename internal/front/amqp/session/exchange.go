@@ -73,8 +73,8 @@ func exchangeArguments(e *catalog.Exchange, m *wire.ExchangeDeclare) *fault {
 	if !ok {
 		return nil
 	}
-	if v.Type != wire.TypeString {
-		return faultf(wire.PreconditionFailed, "invalid arg 'alternate-exchange' for exchange '%s' in vhost '%s': want a string",
+	if v.Type != wire.TypeString || len(v.Str) > 255 {
+		return faultf(wire.PreconditionFailed, "invalid arg 'alternate-exchange' for exchange '%s' in vhost '%s': want a string of up to 255 bytes",
 			m.Exchange, e.VHost)
 	}
 	e.Alternate = v.Str

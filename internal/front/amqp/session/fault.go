@@ -55,10 +55,13 @@ func faultOf(err *broker.Error) *fault {
 	return &fault{code, err.Text}
 }
 
-// broken ends the connection over input that cannot be read.
-func (c *Conn) broken(err error) {
-	c.deaf = c.state == closing
+// broken ends the connection over a frame that makes no sense.
+func (c *Conn) broken(err error) { c.fail(0, wireFault(err)) }
+
+// lost ends the connection over input whose frames cannot be told apart any more: nothing that follows can be read.
+func (c *Conn) lost(err error) {
 	c.fail(0, wireFault(err))
+	c.state, c.in = closed, nil
 }
 
 func wireFault(err error) *fault {
@@ -76,9 +79,7 @@ func (c *Conn) fail(id wire.MethodID, f *fault) {
 	}
 	c.send(0, &wire.ConnectionClose{ReplyCode: f.code, ReplyText: f.reply(), ClassID: id.Class(), MethodID: id.Number()})
 	c.end()
-	c.in = nil
-	c.state = closing
-	c.deaf = f.code == wire.FrameError // where the next frame begins is not known any more
+	c.state = closing // a frame that has begun goes on: the client's answer is behind it
 	c.wake()
 }
 

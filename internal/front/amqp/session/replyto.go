@@ -21,12 +21,29 @@ func (ch *channel) consumeReplies(m *wire.BasicConsume) *fault {
 	done := ch.await(m.ID())
 	ch.c.b.DeclareQueue(broker.QueueSpec{Kind: catalog.Queue, Exclusive: true, AutoDelete: true}, func(info broker.QueueInfo, err *broker.Error) {
 		if !done(err) {
+			if err == nil {
+				ch.c.dropReplies(info.Name)
+			}
 			return
 		}
 		ch.replyTo = info.Name
 		ch.start(m, broker.ConsumeSpec{Queue: info.Name, Label: m.ConsumerTag, NoAck: true, Exclusive: true})
 	})
 	return nil
+}
+
+// endReplies lets the queue behind the pseudo queue go with its consumer: another may consume from the pseudo queue then.
+func (ch *channel) endReplies() {
+	if ch.replyTo != "" {
+		ch.c.dropReplies(ch.replyTo)
+		ch.replyTo = ""
+	}
+}
+
+func (c *Conn) dropReplies(queue string) {
+	if c.b != nil {
+		c.b.DeleteQueue(queue, false, false, func(uint32, *broker.Error) {})
+	}
 }
 
 // rewriteReplyTo names the queue behind the pseudo queue in a request's properties.

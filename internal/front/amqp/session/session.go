@@ -20,6 +20,12 @@ type Limits struct {
 	Heartbeat  time.Duration
 }
 
+// getsMax bounds the messages that basic.get is fetching at a time, over all channels of a connection: what they bring has no byte credit.
+const getsMax = 4
+
+// getsPending is how many bytes may wait to be taken when another message is fetched.
+const getsPending = 1 << 20
+
 // assemblyMax bounds the parts of unfinished messages, over all channels of a connection, in multiples of the largest message.
 const assemblyMax = 4
 
@@ -71,7 +77,6 @@ type Conn struct {
 
 	in    []byte // a frame that has not arrived in full
 	stuck bool   // input is held back
-	deaf  bool   // input cannot be understood any more
 	hold  bool   // the broker asked not to publish
 
 	frameMax   uint32
@@ -87,6 +92,7 @@ type Conn struct {
 	opened    uint64     // channels ever opened
 	consumers map[uint64]*consumer
 	numbered  uint64 // consumers ever started
+	getting   int    // messages that basic.get is fetching
 
 	spread    []*channel // channels with parts of messages that refer to what was fed
 	assembled uint64     // bytes of unfinished messages that are kept
@@ -168,10 +174,7 @@ func (c *Conn) Written(o *Output) {
 // held back for now, and Feed is to be called again with the rest once Wake was called. Nothing of p is kept.
 func (c *Conn) Feed(p []byte, at Instant) (used int) {
 	c.now, c.lastIn, c.stuck = at, at.Mono, false
-	if c.deaf {
-		return len(p)
-	}
-	for c.state != closed && !c.stuck && !c.deaf {
+	for c.state != closed && !c.stuck {
 		if c.state == awaitHeader {
 			n, more := c.protocolHeader(p[used:])
 			if used += n; more {
@@ -188,7 +191,7 @@ func (c *Conn) Feed(p []byte, at Instant) (used int) {
 		}
 		f, n, err := wire.ParseFrame(p[used:], c.frameMax)
 		if err != nil {
-			c.broken(err)
+			c.lost(err)
 			break
 		}
 		if n == 0 {
@@ -205,7 +208,7 @@ func (c *Conn) Feed(p []byte, at Instant) (used int) {
 	}
 	c.gather()
 	c.settleNow()
-	if c.state == closed || c.deaf {
+	if c.state == closed {
 		return len(p)
 	}
 	return used
@@ -224,14 +227,14 @@ func (c *Conn) joined(p []byte) (used int, more bool) {
 			break
 		}
 		if _, _, err := wire.ParseFrame(c.in, c.frameMax); err != nil {
-			c.broken(err)
+			c.lost(err)
 			return used, true
 		}
 	}
 	f, n, err := wire.ParseFrame(c.in, c.frameMax)
 	switch {
 	case err != nil:
-		c.broken(err)
+		c.lost(err)
 		return used, true
 	case n == 0:
 		return used, true
@@ -248,8 +251,9 @@ func (c *Conn) joined(p []byte) (used int, more bool) {
 	return used, false
 }
 
-// holds reports whether a frame has to wait. Methods wait while an earlier one of their channel is being answered, and publishing waits
-// while the broker wants it to; what is behind waits too, so that order is kept.
+// holds reports whether a frame has to wait. Methods wait while an earlier one of their channel is being answered, publishing waits while
+// the broker wants it to, and basic.get while the client has enough of others' answers to take; what is behind waits too, so that order is
+// kept.
 func (c *Conn) holds(f wire.Frame) bool {
 	if f.Type != wire.FrameMethod {
 		return false
@@ -264,11 +268,12 @@ func (c *Conn) holds(f wire.Frame) bool {
 	if ch.busy {
 		return true
 	}
-	if !c.hold {
+	full := c.getting >= getsMax || len(c.out) > getsPending
+	if !c.hold && !full {
 		return false
 	}
 	id, _, err := wire.SplitMethod(f.Payload)
-	return err == nil && id == wire.IDBasicPublish
+	return err == nil && (c.hold && id == wire.IDBasicPublish || full && id == wire.IDBasicGet)
 }
 
 func (c *Conn) channel(number uint16) *channel {

@@ -1,0 +1,117 @@
+package session
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/front/amqp/amqptest"
+	"github.com/tanist/tanist/internal/front/amqp/wire"
+)
+
+// opened is a connection whose client has sent connection.open and has read everything so far.
+func opened(t *testing.T, b *amqptest.Broker) *Conn {
+	t.Helper()
+	c := New(Config{Broker: b, ID: 1, Limits: Limits{Channels: 100, FrameMax: 128 << 10, MessageMax: 16 << 20}}, Instant{Mono: time.Hour})
+	in := wire.AppendMethod([]byte(wire.ProtocolHeader), 0, &wire.ConnectionStartOk{Mechanism: "PLAIN", Response: "\x00guest\x00guest"})
+	in = wire.AppendMethod(in, 0, &wire.ConnectionTuneOk{})
+	in = wire.AppendMethod(in, 0, &wire.ConnectionOpen{VirtualHost: "/"})
+	if n := c.Feed(in, c.now); n != len(in) || !c.Open() {
+		t.Fatalf("%d of %d bytes were read", n, len(in))
+	}
+	c.Take(&Output{})
+	return c
+}
+
+// A client that asks for messages on every channel and never reads is given a few, not all at once.
+func TestGetsAreBounded(t *testing.T) {
+	b := amqptest.New()
+	c := opened(t, b)
+	const channels, size = 50, 512 << 10
+	var in []byte
+	for ch := uint16(1); ch <= channels; ch++ {
+		in = wire.AppendMethod(in, ch, &wire.ChannelOpen{})
+	}
+	in = wire.AppendMethod(in, 1, &wire.QueueDeclare{Queue: "q"})
+	for range channels {
+		in = wire.AppendMethod(in, 1, &wire.BasicPublish{RoutingKey: "q"})
+		in = wire.AppendContentHeader(in, 1, wire.Content{Properties: []byte{0, 0}, Size: size})
+		in = wire.AppendBody(in, 1, 128<<10, make([]byte, size))
+	}
+	if n := c.Feed(in, c.now); n != len(in) {
+		t.Fatalf("%d of %d bytes were read", n, len(in))
+	}
+	c.Take(&Output{})
+	b.Later = true
+	in = in[:0]
+	for ch := uint16(1); ch <= channels; ch++ {
+		in = wire.AppendMethod(in, ch, &wire.BasicGet{Queue: "q", NoAck: true})
+	}
+	got := 0
+	for rounds := 0; len(in) > 0; rounds++ {
+		in = in[c.Feed(in, c.now):]
+		if c.getting > getsMax {
+			t.Fatalf("%d messages are fetched at a time", c.getting)
+		}
+		b.Run()
+		if n := c.Pending(); n > getsPending+(getsMax+1)*(size+1024) {
+			t.Fatalf("%d bytes wait for the client", n)
+		}
+		if rounds > 2*channels {
+			t.Fatalf("no end: %d bytes of input are left", len(in))
+		}
+		before := len(in)
+		if in = in[c.Feed(in, c.now):]; len(in) == before && c.Stuck() { // now it reads
+			var o Output
+			c.Take(&o)
+			got += bytes.Count(o.Bytes, []byte{0, 60, 0, 71})
+		}
+	}
+	b.Run()
+	var o Output
+	c.Take(&o)
+	if got += bytes.Count(o.Bytes, []byte{0, 60, 0, 71}); got != channels || c.getting != 0 {
+		t.Errorf("got %d messages of %d, %d are still being fetched", got, channels, c.getting)
+	}
+}
+
+// A connection may open more channels in its life than a tag has room to count.
+func TestConfirmsOfAChannelAfterManyOthers(t *testing.T) {
+	b := amqptest.New()
+	c := opened(t, b)
+	for _, before := range []uint64{0, genMask - 1, genMask, 5 * (genMask + 1)} {
+		c.opened = before
+		in := wire.AppendMethod(nil, 7, &wire.ChannelOpen{})
+		in = wire.AppendMethod(in, 7, &wire.ConfirmSelect{Nowait: true})
+		in = wire.AppendMethod(in, 7, &wire.BasicPublish{RoutingKey: "nowhere"})
+		in = wire.AppendContentHeader(in, 7, wire.Content{Properties: []byte{0, 0}})
+		c.Feed(in, c.now)
+		c.Flush(c.now)
+		var o Output
+		c.Take(&o)
+		want := appendAck(wire.AppendMethod(nil, 7, &wire.ChannelOpenOk{}), 7, 1, false)
+		if !bytes.Equal(o.Bytes, want) {
+			t.Errorf("after %d channels: %x, want %x", before, o.Bytes, want)
+		}
+		c.Feed(wire.AppendMethod(nil, 7, &wire.ChannelClose{}), c.now)
+		c.Take(&o)
+	}
+}
+
+// A queue that was made for replies goes when the connection's channel is gone before the broker has answered.
+func TestNoReplyQueueIsLeft(t *testing.T) {
+	b := amqptest.New()
+	c := opened(t, b)
+	c.Feed(wire.AppendMethod(nil, 1, &wire.ChannelOpen{}), c.now)
+	b.Later = true
+	c.Feed(wire.AppendMethod(nil, 1, &wire.BasicConsume{Queue: pseudoQueue, NoAck: true}), c.now)
+	c.channels[1].raise(0, faultf(wire.PreconditionFailed, "a delivery was overdue"))
+	b.Run()
+	found := false
+	c.b.DeclareQueue(broker.QueueSpec{Name: "amq.gen-a", Passive: true}, func(_ broker.QueueInfo, err *broker.Error) { found = err == nil })
+	b.Run()
+	if len(b.Specs) != 2 || found {
+		t.Errorf("%d queues were declared, the first is left: %v", len(b.Specs), found)
+	}
+}
