@@ -175,7 +175,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 	b, ctx := newBackend(t), t.Context()
 	must(t, b.propose(ctx, catalog.DeclareResource(catalog.Resource{
 		VHost: "/", Name: "river", Kind: catalog.Stream, Durable: true, Policy: "majority_durable", Stream: &stream.Settings{},
-	}, b.n.Local(), 1)))
+	}, b.n.Local(), nil, 1)))
 	o, err := b.Overview(ctx)
 	for deadline := time.Now().Add(10 * time.Second); err == nil && !o.Ready && time.Now().Before(deadline); { // the first epoch begins
 		o, err = b.Overview(ctx)

@@ -50,7 +50,7 @@ func fresh(t testing.TB) *State {
 func durableQueue(name string) Item {
 	return DeclareResource(Resource{
 		VHost: "/", Name: name, Kind: Queue, Durable: true, Queue: &queue.Settings{}, Policy: "majority_durable",
-	}, one, 1)
+	}, one, nil, 1)
 }
 
 func TestUnknownStops(t *testing.T) {
@@ -84,12 +84,12 @@ func TestUnknownStops(t *testing.T) {
 }
 
 func TestEveryOperationIsKnown(t *testing.T) {
-	for o := opInitCluster; o <= opAdoptResource; o++ {
+	for o := opInitCluster; o <= opSetAuthority; o++ {
 		if operations[o] == nil {
 			t.Errorf("operation %d cannot be applied", o)
 		}
 	}
-	if len(operations) != int(opAdoptResource) {
+	if len(operations) != int(opSetAuthority) {
 		t.Errorf("%d operations, the last is %d", len(operations), opAdoptResource)
 	}
 }

@@ -70,6 +70,7 @@ func (c *coder) resource(r *Resource) {
 	optional(c, &r.Stream, (*coder).stream)
 	c.table(&r.Args)
 	c.name(&r.Policy)
+	c.u32(&r.Copies)
 	list(c, &r.Partitions, func(c *coder, a **Assignment) {
 		if c.reading {
 			*a = &Assignment{}
@@ -129,6 +130,25 @@ func (c *coder) node(n *Node) {
 	c.str(&n.AMQP)
 	c.str(&n.Admin)
 	c.str(&n.Mesh)
+	c.name(&n.Zone)
+	c.bool(&n.Draining)
+}
+
+func (c *coder) removed(r *Removed) {
+	c.bytes(r.Store[:])
+	c.name(&r.Node)
+}
+
+func (c *coder) token(t *Token) {
+	c.str(&t.ID)
+	c.bytes(t.Hash[:])
+	c.i64(&t.Expires)
+	c.name(&t.Node)
+}
+
+func (c *coder) authority(a *Authority) {
+	c.str(&a.Certificate)
+	c.str(&a.Key)
 }
 
 func (c *coder) user(u *User) {
@@ -154,4 +174,5 @@ func (c *coder) setting(s *Setting) {
 func (c *coder) cluster(k *Cluster) {
 	c.bytes(k.ID[:])
 	c.u64(&k.Format)
+	c.authority(&k.Authority)
 }

@@ -49,6 +49,15 @@ const (
 	opPutSetting
 	opDeleteSetting
 	opAdoptResource
+	opAddLearner
+	opDropLearner
+	opChangeMembers
+	opRemoveNode
+	opReplaceNode
+	opDrainNode
+	opPutToken
+	opUseToken
+	opSetAuthority
 )
 
 // Item is one guarded change, made by one of the constructors below.
@@ -174,12 +183,19 @@ func Bind(b Binding) Item { return item(opBind, func(c *coder) { c.binding(&b) }
 func Unbind(b Binding) Item { return item(opUnbind, func(c *coder) { c.binding(&b) }) }
 
 // DeclareResource makes a resource of r, or checks that the one of that name is equivalent and for the session that asks. Of r the
-// Incarnation and Partitions are ignored: the catalog gives the incarnation, and every partition begins at epoch 1 with owner as its
-// only copy. Home must be set where it is not Durable or is Exclusive; such a resource lives in the memory of Home. owner and Home
-// must name registered boots.
-func DeclareResource(r Resource, owner ident.Instance, partitions uint32) Item {
+// Incarnation and Partitions are ignored: the catalog gives the incarnation, and every partition begins at epoch 1 with owner and
+// followers as its copies; a fresh copy is empty, so it follows from the start. Home must be set where it is not Durable or is
+// Exclusive; such a resource lives in the memory of Home and has no followers. owner and Home must name registered boots, followers
+// registered stores on nodes of their own. Where a node has moved on in between the item is refused (StaleBoot, StoreMoved, NotFound):
+// place anew and retry.
+func DeclareResource(r Resource, owner ident.Instance, followers []Member, partitions uint32) Item {
 	r.Incarnation, r.Partitions = 0, nil
-	return item(opDeclareResource, func(c *coder) { c.resource(&r); c.instance(&owner); c.u32(&partitions) })
+	return item(opDeclareResource, func(c *coder) {
+		c.resource(&r)
+		c.instance(&owner)
+		list(c, &followers, (*coder).member)
+		c.u32(&partitions)
+	})
 }
 
 // DeleteResource removes a resource and its bindings. incarnation guards against a name that was recreated in between; 0 takes any.

@@ -27,6 +27,7 @@ func everyOperation() []Item {
 		{Name: "l", Value: value.Of([]value.Value{value.Of("x"), {}})},
 		{Name: "m", Value: value.Of(value.Table{{Name: "k", Value: value.Of("\xff")}})},
 	}
+	copies := ident.Partition{Incarnation: 4}
 	home := &Home{Node: "n1", Boot: 1, Session: 7}
 	return []Item{
 		InitCluster(ident.StoreID{9}), RaiseFormat(3, 4), CreateVHost("/"), CreateVHost("gone"), DeleteVHost("gone"),
@@ -38,11 +39,11 @@ func everyOperation() []Item {
 				TTL: &n, Expires: 6, MaxLength: &n, MaxBytes: &n, Overflow: queue.RejectPublish, DeliveryLimit: &n, DeadLetterExchange: &s,
 				DeadLetterRoutingKey: &s, SingleActive: true, ConsumerTimeout: 7,
 			},
-		}, one, 1),
-		DeclareResource(Resource{VHost: "/", Name: "x", Kind: Queue, Exclusive: true, Home: home, Queue: &queue.Settings{}}, one, 1),
+		}, one, nil, 1),
+		DeclareResource(Resource{VHost: "/", Name: "x", Kind: Queue, Exclusive: true, Home: home, Queue: &queue.Settings{}}, one, nil, 1),
 		DeclareResource(Resource{
 			VHost: "/", Name: "s", Kind: Stream, Durable: true, Policy: "all_durable", Stream: &stream.Settings{MaxAge: 1, MaxBytes: 2, MaxRecords: 3},
-		}, one, 2),
+		}, one, nil, 2),
 		DeleteResource("/", "none", 3),
 		Bind(Binding{VHost: "/", Source: "e", Destination: "q", Key: "a.*", Args: args}),
 		Bind(Binding{VHost: "/", Source: "amq.fanout", Destination: "e", ToExchange: true}),
@@ -57,6 +58,23 @@ func everyOperation() []Item {
 		RecordPending(p, 3, Pending{ID: "t2", Epoch: 3, Cause: "boot", Since: 1235}), CancelPending(p, 3, "t1"),
 		PutSetting("hold", "5m", 0), DeleteSetting("hold", 9),
 		AdoptResource(made("made", 1)),
+		SetAuthority("", Authority{Certificate: "cert", Key: "key"}),
+		RegisterBoot(Node{Name: "n4", Store: ident.StoreID{4}, Boot: 1, Zone: "z"}), DrainNode("n4", ident.StoreID{4}, true),
+		DeclareResource(Resource{
+			VHost: "/", Name: "c", Kind: Queue, Durable: true, Policy: "replica_durable(2)", Copies: 5, Queue: &queue.Settings{},
+		}, one, []Member{{"n4", ident.StoreID{4}}}, 1),
+		RegisterBoot(Node{Name: "n5", Store: ident.StoreID{5}, Boot: 1}),
+		AddLearner(copies, 1, Member{"n5", ident.StoreID{5}}),
+		ChangeMembers(Membership{
+			Partition: copies, Version: 2, Epoch: 1, Followers: []Member{{"n4", ident.StoreID{4}}, {"n5", ident.StoreID{5}}},
+			Policy: "majority_durable", Floor: 1, Evidence: []Evidence{{one.Store, 1}, {ident.StoreID{5}, 2}},
+		}),
+		DropLearner(copies, 3, Member{"n5", ident.StoreID{5}}),
+		ReplaceNode(ident.StoreID{4}, Node{Name: "n4", Store: ident.StoreID{6}, Boot: 1}),
+		AddLearner(copies, 3, Member{"n4", ident.StoreID{6}}),
+		RegisterBoot(Node{Name: "n7", Store: ident.StoreID{7}, Boot: 1}), RemoveNode("n7", ident.StoreID{7}),
+		PutToken(Token{ID: "t1", Hash: [32]byte{1}, Expires: 100, Node: "n8"}, 50), PutToken(Token{ID: "t2", Hash: [32]byte{2}, Expires: 100}, 50),
+		UseToken("t2", [32]byte{2}, "n9", 60),
 	}
 }
 

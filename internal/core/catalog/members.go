@@ -1,11 +1,11 @@
 package catalog
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/quorum"
 )
 
 // keepStarts is how many history starts an assignment keeps (design 2 §5).
@@ -110,12 +110,8 @@ func (s *State) registerBoot(n *Node) ItemResult {
 	if n.Name == "" || len(n.Name) > MaxName || n.Store.IsZero() || n.Boot == 0 {
 		return refuse(Refusal{Code: Invalid, What: "node", Name: n.Name, Argument: "instance", Want: "name, store and boot must be set"})
 	}
-	for _, other := range s.view.Nodes() {
-		if other.Store == n.Store && other.Name != n.Name {
-			return refuse(Refusal{
-				Code: StoreMoved, What: "store", Name: n.Store.String(), Argument: "node", Have: other.Name, Want: n.Name,
-			})
-		}
+	if refused := s.free(n); refused != nil {
+		return ItemResult{Refused: refused}
 	}
 	have := s.view.Node(n.Name)
 	if have == nil {
@@ -124,7 +120,7 @@ func (s *State) registerBoot(n *Node) ItemResult {
 		s.change(nil, n)
 		return ItemResult{Created: true, Object: n}
 	}
-	n.Number = have.Number
+	n.Number, n.Draining = have.Number, have.Draining
 	same := ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
 	refused := s.registered(same)
 	switch {
@@ -139,13 +135,13 @@ func (s *State) registerBoot(n *Node) ItemResult {
 		return ItemResult{Refused: refused}
 	}
 	s.change(have, n)
-	s.bury(n)
+	s.bury(n.Name, n.Boot)
 	return done(n)
 }
 
-// bury removes what earlier runs of a node held in memory.
-func (s *State) bury(n *Node) {
-	buried := func(h *Home) bool { return h != nil && h.Node == n.Name && h.Boot < n.Boot }
+// bury removes what runs of a node before a boot held in memory.
+func (s *State) bury(node string, before uint64) {
+	buried := func(h *Home) bool { return h != nil && h.Node == node && h.Boot < before }
 	for _, r := range s.view.AllResources() {
 		if buried(r.Home) {
 			s.dropResource(r)
@@ -229,7 +225,7 @@ func (s *State) commitTransition(t *Commit) ItemResult {
 	if refused := s.registered(t.Owner); refused != nil {
 		return ItemResult{Refused: refused}
 	}
-	if t.Start.Epoch != a.Pending.Epoch || len(t.Followers)+len(t.Learners) > 64 || repeats(t) {
+	if t.Start.Epoch != a.Pending.Epoch || len(t.Followers)+len(t.Learners) >= quorum.MaxCopies || !distinct(t.Owner, t.Followers, t.Learners) {
 		return refuse(Refusal{
 			Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",
 			Want: fmt.Sprintf("start at epoch %d for a transition to epoch %d, and no member twice", t.Start.Epoch, a.Pending.Epoch),
@@ -240,16 +236,6 @@ func (s *State) commitTransition(t *Commit) ItemResult {
 	from := max(0, len(a.Starts)+1-keepStarts)
 	after.Starts = append(slices.Clone(a.Starts[from:]), t.Start)
 	return s.assign(after)
-}
-
-// repeats reports whether a node has two places in a committed assignment.
-func repeats(t *Commit) bool {
-	names := []string{t.Owner.Node}
-	for _, m := range slices.Concat(t.Followers, t.Learners) {
-		names = append(names, m.Node)
-	}
-	slices.SortFunc(names, cmp.Compare)
-	return len(slices.Compact(names)) != 1+len(t.Followers)+len(t.Learners)
 }
 
 func (s *State) cancelPending(x *args) ItemResult {

@@ -204,7 +204,7 @@ func (m *model) declareQueue(t *rapid.T, vhost, name string) (Item, bool) {
 	if r.Durable = rapid.Bool().Draw(t, "durable"); !r.Durable {
 		r.Home, m2.boot = &Home{Node: "n", Boot: m.boot}, m.boot
 	}
-	item := DeclareResource(r, ident.Instance{Node: "n", Store: ident.StoreID{1}, Boot: m.boot}, 1)
+	item := DeclareResource(r, ident.Instance{Node: "n", Store: ident.StoreID{1}, Boot: m.boot}, nil, 1)
 	if !m.vhosts[vhost] {
 		return item, false
 	}

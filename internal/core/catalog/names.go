@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/quorum"
 )
 
 func refuse(r Refusal) ItemResult { return ItemResult{Refused: &r} }
@@ -235,6 +236,7 @@ func (s *State) declareResource(a *args) ItemResult {
 			Epoch:     1,
 			Version:   1,
 			Owner:     a.owner,
+			Followers: a.members,
 			Policy:    r.Policy,
 			Starts:    []HistoryStart{{Epoch: 1, Node: a.owner.Node}},
 		}
@@ -261,7 +263,7 @@ func (s *State) adoptResource(r *Resource) ItemResult {
 	}
 	const local = ident.TransientBit | ident.LocalBit
 	if r.Incarnation&local != local || r.Home == nil || len(r.Partitions) != 1 ||
-		r.Partitions[0].Partition != (ident.Partition{Incarnation: r.Incarnation}) {
+		r.Partitions[0].Partition != (ident.Partition{Incarnation: r.Incarnation}) || r.Partitions[0].Eligible() > 1 {
 		return refuse(Refusal{
 			Code: Invalid, What: string(r.Kind), Name: r.Name, VHost: r.VHost, Argument: "incarnation", Want: "not one that a node made",
 		})
@@ -292,8 +294,25 @@ func (s *State) validResource(r *Resource, a *args) *Refusal {
 		return invalid("owner", "not where the resource lives")
 	case a.partitions < 1 || a.partitions > MaxPartitions:
 		return invalid("partitions", number(uint64(a.partitions))+" is not 1 to "+strconv.Itoa(MaxPartitions))
+	case r.Copies > quorum.MaxCopies:
+		return invalid("copies", number(uint64(r.Copies))+" is not 1 to "+strconv.Itoa(quorum.MaxCopies))
+	case r.Home != nil && len(a.members) > 0:
+		return invalid("followers", "a resource that lives in memory has none")
+	case len(a.members) >= quorum.MaxCopies || nodeTwice(a.owner.Node, a.members):
+		return invalid("followers", "too many, or a node twice")
 	}
-	return s.registered(a.owner)
+	if _, err := quorum.Parse(r.Policy); err != nil {
+		return invalid("policy", err.Error())
+	}
+	if refused := s.registered(a.owner); refused != nil {
+		return refused
+	}
+	for _, m := range a.members {
+		if refused := s.stored(m); refused != nil {
+			return refused
+		}
+	}
+	return nil
 }
 
 func (s *State) deleteResource(a *args) ItemResult {

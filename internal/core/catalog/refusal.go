@@ -36,11 +36,21 @@ const (
 	StoreMoved
 	// IncarnationMoved is returned when the name exists, but not in the incarnation that the item was decided on.
 	IncarnationMoved
+	// Unproven is returned when the evidence of a change of members does not show that enough copies of the new set hold enough: Have
+	// of the Want copies do. Take evidence anew.
+	Unproven
+	// Wrong is returned when the secret of a token is not the one it was made with, or when it was made for another node.
+	Wrong
+	// Expired is returned when a token's time is over.
+	Expired
+	// Gone is returned when a store registers that was removed from the cluster, or replaced: it must be wiped before it may join.
+	Gone
 )
 
 var codeNames = [...]string{
 	"ok", "not found", "exists", "inequivalent", "in use", "locked", "reserved", "invalid", "version moved",
 	"transition moved", "stale boot", "store moved", "incarnation moved",
+	"unproven", "wrong", "expired", "gone",
 }
 
 // String is the code in words.
@@ -76,6 +86,9 @@ func (r *Refusal) Error() string {
 	case Inequivalent:
 		return fmt.Sprintf("inequivalent arg '%s' for %s: received '%s' but current is '%s'", r.Argument, at, r.Want, r.Have)
 	case InUse:
+		if r.Want != "" {
+			return at + " in use: " + r.Want
+		}
 		return at + " in use"
 	case Locked:
 		return "cannot obtain exclusive access to locked " + at
@@ -85,6 +98,14 @@ func (r *Refusal) Error() string {
 		return fmt.Sprintf("invalid %s for %s: %s", r.Argument, at, r.Want)
 	case VersionMoved, TransitionMoved, IncarnationMoved:
 		return fmt.Sprintf("%s of %s moved: decided on %s, now %s", r.Argument, at, r.Want, r.Have)
+	case Unproven:
+		return fmt.Sprintf("%s of %s: %s copies of the new set hold enough, %s must", r.Argument, at, r.Have, r.Want)
+	case Wrong:
+		return fmt.Sprintf("%s has another %s", at, r.Argument)
+	case Expired:
+		return fmt.Sprintf("%s expired at %s, now it is %s (milliseconds since 1970)", at, r.Have, r.Want)
+	case Gone:
+		return fmt.Sprintf("%s was removed from the cluster as node '%s'; only a new store may join", at, r.Have)
 	case StaleBoot:
 		return fmt.Sprintf("boot %s of %s is not the registered one, which is %s", r.Want, at, r.Have)
 	case StoreMoved:

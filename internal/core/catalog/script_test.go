@@ -103,7 +103,11 @@ func describe(o any) string {
 	}
 	switch o := o.(type) {
 	case *catalog.Cluster:
-		return fmt.Sprintf("cluster %s format %d", o.ID.String()[:4], o.Format)
+		s := fmt.Sprintf("cluster %s format %d", o.ID.String()[:4], o.Format)
+		if o.Authority.Certificate != "" {
+			s += " authority " + o.Authority.Certificate
+		}
+		return s
 	case *catalog.VHost:
 		return "vhost " + o.Name
 	case *catalog.Exchange:
@@ -114,6 +118,10 @@ func describe(o any) string {
 		s := fmt.Sprintf("%s %s:%s", o.Kind, o.VHost, o.Name) + at(o.Home)
 		for _, a := range o.Partitions {
 			s += fmt.Sprintf(" [%s epoch %d version %d owner %s/%d", a.Partition, a.Epoch, a.Version, a.Owner.Node, a.Owner.Boot)
+			s += members(" followers", a.Followers) + members(" learners", a.Learners)
+			if a.Policy != "" {
+				s += " " + a.Policy
+			}
 			if a.Pending != nil {
 				s += fmt.Sprintf(" pending %s to epoch %d", a.Pending.ID, a.Pending.Epoch)
 			}
@@ -122,7 +130,11 @@ func describe(o any) string {
 		}
 		return s
 	case *catalog.Node:
-		return fmt.Sprintf("node %s store %s boot %d run %d", o.Name, o.Store.String()[:2], o.Boot, o.Number)
+		return flags(fmt.Sprintf("node %s store %s boot %d run %d", o.Name, o.Store.String()[:2], o.Boot, o.Number), "draining", o.Draining)
+	case *catalog.Removed:
+		return fmt.Sprintf("removed store %s of %s", o.Store.String()[:2], o.Node)
+	case *catalog.Token:
+		return fmt.Sprintf("token %s for %q until %d", o.ID, o.Node, o.Expires)
 	case *catalog.User:
 		return "user " + o.Name
 	case *catalog.Permission:
@@ -131,6 +143,16 @@ func describe(o any) string {
 		return fmt.Sprintf("setting %s = %s version %d", o.Name, o.Value, o.Version)
 	}
 	return fmt.Sprintf("%T", o)
+}
+
+func members(what string, list []catalog.Member) string {
+	for _, m := range list {
+		what += fmt.Sprintf(" %s/%s", m.Node, m.Store.String()[:2])
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return what
 }
 
 // words are the rest of an item's line: name=value, or a bare name for yes.
@@ -217,12 +239,12 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 	case "declare-queue", "declare-stream":
 		r := catalog.Resource{
 			VHost: vhost, Name: w["name"], Kind: catalog.Queue, Durable: !w.has("transient"), AutoDelete: w.has("auto-delete"),
-			Exclusive: w.has("exclusive"), Home: w.home(), Args: w.args(), Queue: &queue.Settings{},
+			Exclusive: w.has("exclusive"), Home: w.home(), Args: w.args(), Queue: &queue.Settings{}, Policy: w["policy"],
 		}
 		if fields[0] == "declare-stream" {
 			r.Kind, r.Queue, r.Stream = catalog.Stream, nil, &stream.Settings{MaxAge: 1}
 		}
-		return catalog.DeclareResource(r, w.instance(), uint32(max(w.num("partitions"), 1)))
+		return catalog.DeclareResource(r, w.instance(), w.members("followers"), uint32(max(w.num("partitions"), 1)))
 	case "delete-queue":
 		return catalog.DeleteResource(vhost, w["name"], w.num("incarnation"))
 	case "user":
@@ -233,6 +255,10 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 		return catalog.PutPermission(catalog.Permission{User: w["user"], VHost: vhost, Configure: w["configure"], Read: w["read"]})
 	case "forbid":
 		return catalog.DeletePermission(w["user"], vhost)
+	case "add-learner", "drop-learner", "change-members":
+		return parseCopies(t, fields[0], w)
+	case "remove-node", "replace-node", "drain-node", "put-token", "use-token", "authority":
+		return parseNodes(fields[0], w)
 	case "record", "commit", "cancel":
 		return parseTransition(t, fields[0], w)
 	case "set":
@@ -256,4 +282,54 @@ func parseTransition(t *testing.T, name string, w words) catalog.Item {
 	default:
 		return catalog.CancelPending(p, w.num("version"), w["transition"])
 	}
+}
+
+// members reads node/store,node/store.
+func (w words) members(name string) (out []catalog.Member) {
+	for m := range strings.SplitSeq(w[name], ",") {
+		if node, store, ok := strings.Cut(m, "/"); ok {
+			out = append(out, catalog.Member{Node: node, Store: words{"s": store}.store("s")})
+		}
+	}
+	return out
+}
+
+func (w words) store(name string) ident.StoreID { return ident.StoreID{byte(w.num(name))} }
+
+func parseCopies(t *testing.T, name string, w words) catalog.Item {
+	p := w.partition(t)
+	m := catalog.Member{Node: w["node"], Store: w.store("store")}
+	switch name {
+	case "add-learner":
+		return catalog.AddLearner(p, w.num("version"), m)
+	case "drop-learner":
+		return catalog.DropLearner(p, w.num("version"), m)
+	}
+	change := catalog.Membership{
+		Partition: p, Version: w.num("version"), Epoch: w.num("epoch"), Followers: w.members("followers"), Learners: w.members("learners"),
+		Policy: w["policy"], Floor: w.num("floor"),
+	}
+	for e := range strings.SplitSeq(w["evidence"], ",") { // store@position
+		store, at, _ := strings.Cut(e, "@")
+		change.Evidence = append(change.Evidence, catalog.Evidence{Store: words{"s": store}.store("s"), Position: words{"p": at}.num("p")})
+	}
+	return catalog.ChangeMembers(change)
+}
+
+func parseNodes(name string, w words) catalog.Item {
+	i := w.instance()
+	switch name {
+	case "remove-node":
+		return catalog.RemoveNode(i.Node, i.Store)
+	case "replace-node":
+		return catalog.ReplaceNode(w.store("old"), catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot})
+	case "drain-node":
+		return catalog.DrainNode(i.Node, i.Store, !w.has("undo"))
+	case "put-token":
+		t := catalog.Token{ID: w["id"], Hash: [32]byte{byte(w.num("secret"))}, Expires: int64(w.num("expires")), Node: w["node"]}
+		return catalog.PutToken(t, int64(w.num("now")))
+	case "use-token":
+		return catalog.UseToken(w["id"], [32]byte{byte(w.num("secret"))}, w["node"], int64(w.num("now")))
+	}
+	return catalog.SetAuthority(w["have"], catalog.Authority{Certificate: w["certificate"], Key: w["key"]})
 }

@@ -5,7 +5,7 @@ import "fmt"
 // A snapshot is:
 //
 //	u8 format | uvarint index, incarnations, runs, versions of settings | optional cluster | lists of settings, nodes,
-//	virtual hosts, users, permissions, exchanges, resources, bindings, each sorted
+//	removed stores, tokens, virtual hosts, users, permissions, exchanges, resources, bindings, each sorted
 //
 // The same state gives the same bytes, whatever commands led to it.
 
@@ -18,6 +18,8 @@ func (s *State) Snapshot() []byte {
 	optional(&c, &v.cluster, (*coder).cluster)
 	write(&c, v.Settings(), (*coder).setting)
 	write(&c, v.Nodes(), (*coder).node)
+	write(&c, v.RemovedStores(), (*coder).removed)
+	write(&c, v.Tokens(), (*coder).token)
 	vhosts := v.VHosts()
 	write(&c, vhosts, (*coder).vhost)
 	write(&c, v.Users(), (*coder).user)
@@ -75,6 +77,8 @@ func Restore(data []byte) (*State, error) {
 	optional(&c, &v.cluster, (*coder).cluster)
 	read(&c, v, s.index, (*coder).setting)
 	read(&c, v, s.index, (*coder).node)
+	read(&c, v, s.index, (*coder).removed)
+	read(&c, v, s.index, (*coder).token)
 	read(&c, v, s.index, (*coder).vhost)
 	read(&c, v, s.index, (*coder).user)
 	read(&c, v, s.index, (*coder).permission)
@@ -90,8 +94,8 @@ func Restore(data []byte) (*State, error) {
 	return s, nil
 }
 
-// Changes is the whole state as additions, for a listener that begins now: the cluster, settings, nodes, virtual hosts, users,
-// permissions, exchanges, resources, bindings, each sorted.
+// Changes is the whole state as additions, for a listener that begins now: the cluster, settings, nodes, removed stores, tokens,
+// virtual hosts, users, permissions, exchanges, resources, bindings, each sorted.
 func (s *State) Changes() []Change {
 	v := s.view
 	out := make([]Change, 0, len(v.resources)+64)
@@ -100,6 +104,8 @@ func (s *State) Changes() []Change {
 	}
 	out = added(out, s.index, v.Settings())
 	out = added(out, s.index, v.Nodes())
+	out = added(out, s.index, v.RemovedStores())
+	out = added(out, s.index, v.Tokens())
 	vhosts := v.VHosts()
 	out = added(out, s.index, vhosts)
 	out = added(out, s.index, v.Users())

@@ -128,6 +128,7 @@ type args struct {
 	flag              bool
 	resource          Resource
 	owner             ident.Instance
+	members           []Member
 	partition         ident.Partition
 	partitions        uint32
 	pending           Pending
@@ -154,6 +155,7 @@ var operations = map[op]operation{
 	opDeclareResource: with(func(c *coder, a *args) {
 		c.resource(&a.resource)
 		c.instance(&a.owner)
+		list(c, &a.members, (*coder).member)
 		c.u32(&a.partitions)
 	}, (*State).declareResource),
 	opRecordPending: with(func(c *coder, a *args) {
@@ -167,4 +169,14 @@ var operations = map[op]operation{
 		c.str(&a.text)
 	}, (*State).cancelPending),
 	opRaiseFormat: raiseFormat,
+
+	opAddLearner:    with((*coder).learner, (*State).addLearner),
+	opDropLearner:   with((*coder).learner, (*State).dropLearner),
+	opChangeMembers: with((*coder).membership, (*State).changeMembers),
+	opRemoveNode:    with((*coder).member, (*State).removeNode),
+	opReplaceNode:   with((*coder).replacement, (*State).replaceNode),
+	opDrainNode:     with((*coder).drain, (*State).drainNode),
+	opPutToken:      with((*coder).tokenPut, (*State).putToken),
+	opUseToken:      with((*coder).tokenUse, (*State).useToken),
+	opSetAuthority:  with((*coder).authorityChange, (*State).setAuthority),
 }

@@ -5,6 +5,8 @@
 package catalog
 
 import (
+	"slices"
+
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/queue"
@@ -51,13 +53,16 @@ type Binding struct {
 }
 
 // Kind is what a resource is.
-type Kind string
+type Kind = ident.Kind
 
 // The kinds of resource.
 const (
-	Queue  Kind = "queue"
-	Stream Kind = "stream"
+	Queue  = ident.Queue
+	Stream = ident.Stream
 )
+
+// DefaultCopies is how many copies a resource wants that does not say.
+const DefaultCopies = 3
 
 // Resource is a queue or a stream. Durable ones are replicated; transient ones live in the memory of Home.
 type Resource struct {
@@ -73,7 +78,21 @@ type Resource struct {
 	Stream      *stream.Settings `json:"stream,omitempty"`
 	Args        value.Table      `json:"args,omitempty"` // the known arguments as declared, for later declarations to match
 	Policy      string           `json:"policy"`         // one of quorum's policies, as text
-	Partitions  []*Assignment    `json:"partitions"`
+	// Copies is how many copies of each partition are wanted, the owner's included; 0: DefaultCopies. A wish: there are never more
+	// than nodes (design 2 §12).
+	Copies     uint32        `json:"copies,omitempty"`
+	Partitions []*Assignment `json:"partitions"`
+}
+
+// Target is how many copies are wanted of each partition: 1 of a resource that lives in memory.
+func (r *Resource) Target() int {
+	switch {
+	case r.Home != nil:
+		return 1
+	case r.Copies == 0:
+		return DefaultCopies
+	}
+	return int(r.Copies)
 }
 
 // Member is one place in an assignment. Only the named store is admitted.
@@ -97,6 +116,16 @@ type Assignment struct {
 
 // Eligible is E: the owner and the followers.
 func (a *Assignment) Eligible() int { return 1 + len(a.Followers) }
+
+// Member reports whether a store is the owner's or a follower's: whether the catalog admits what is said of its copy.
+func (a *Assignment) Member(store ident.StoreID) bool {
+	return a.Owner.Store == store || slices.ContainsFunc(a.Followers, func(m Member) bool { return m.Store == store })
+}
+
+// Names reports whether a store has any place in the assignment, be it a learner's.
+func (a *Assignment) Names(store ident.StoreID) bool {
+	return a.Member(store) || slices.ContainsFunc(a.Learners, func(m Member) bool { return m.Store == store })
+}
 
 // Pending is a transition that has been recorded and not yet committed (design 2 §5, step 1).
 type Pending struct {
@@ -124,6 +153,29 @@ type Node struct {
 	AMQP   string        `json:"amqp,omitempty"`
 	Admin  string        `json:"admin,omitempty"`
 	Mesh   string        `json:"mesh,omitempty"`
+	Zone   string        `json:"zone,omitempty"` // copies spread over zones first
+	// Draining says that the node is to be left: it takes no new copies. Only DrainNode changes it; it outlives restarts.
+	Draining bool `json:"draining,omitempty"`
+}
+
+// Removed is a store that has left the cluster for good. It may not register again, whatever it still holds.
+type Removed struct {
+	Store ident.StoreID `json:"store"`
+	Node  string        `json:"node"`
+}
+
+// Token lets one new node enrol, once. The secret itself is never kept.
+type Token struct {
+	ID      string   `json:"id"`
+	Hash    [32]byte `json:"-"`              // SHA-256 of the secret
+	Expires int64    `json:"expires"`        // milliseconds since 1970; at that time it is expired
+	Node    string   `json:"node,omitempty"` // the only name that may use it; "": any
+}
+
+// Authority is who signs the certificates of the cluster's nodes.
+type Authority struct {
+	Certificate string `json:"certificate"` // PEM, one or more; "": none is known yet
+	Key         string `json:"-"`           // PEM; "" where the cluster did not make the authority itself
 }
 
 // User may log in. Hash is argon2id in its usual text form.
@@ -147,11 +199,12 @@ type Permission struct {
 type Cluster struct {
 	ID ident.StoreID `json:"id"`
 	// Format is the version of commands in use; it is raised once every node can read the next.
-	Format uint64 `json:"format"`
+	Format    uint64    `json:"format"`
+	Authority Authority `json:"authority"`
 }
 
 // Change is one object replaced: Before nil means added, After nil removed. Objects are *VHost, *Exchange, *Binding, *Resource,
-// *Node, *User, *Permission, *Setting or *Cluster.
+// *Node, *User, *Permission, *Setting, *Token, *Removed or *Cluster.
 type Change struct {
 	Index  uint64 // of the consensus entry that made it
 	Before any

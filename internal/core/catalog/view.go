@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"slices"
@@ -19,6 +20,9 @@ type View struct {
 	users     map[string]*User
 	perms     map[permKey]*Permission
 	nodes     map[string]*Node
+	removed   map[ident.StoreID]*Removed
+	tokens    map[string]*Token
+	load      map[ident.StoreID]Load
 	settings  map[string]*Setting
 }
 
@@ -59,6 +63,9 @@ func NewView() *View {
 		users:     map[string]*User{},
 		perms:     map[permKey]*Permission{},
 		nodes:     map[string]*Node{},
+		removed:   map[ident.StoreID]*Removed{},
+		tokens:    map[string]*Token{},
+		load:      map[ident.StoreID]Load{},
 		settings:  map[string]*Setting{},
 	}
 }
@@ -90,7 +97,9 @@ func (v *View) apply(c *Change) {
 		put(v.space(o.VHost).exchanges, o.Name, o, gone)
 	case *Resource:
 		put(v.space(o.VHost).resources, o.Name, o, gone)
+		v.weigh(v.resources[o.Incarnation], -1)
 		put(v.resources, o.Incarnation, o, gone)
+		v.weigh(v.resources[o.Incarnation], 1)
 	case *Binding:
 		v.space(o.VHost).bind(o, gone)
 	case *User:
@@ -99,6 +108,10 @@ func (v *View) apply(c *Change) {
 		put(v.perms, permKey{o.User, o.VHost}, o, gone)
 	case *Node:
 		put(v.nodes, o.Name, o, gone)
+	case *Removed:
+		put(v.removed, o.Store, o, gone)
+	case *Token:
+		put(v.tokens, o.ID, o, gone)
 	case *Setting:
 		put(v.settings, o.Name, o, gone)
 	}
@@ -280,6 +293,56 @@ func (v *View) Node(name string) *Node { return v.nodes[name] }
 
 // Nodes are all, by name.
 func (v *View) Nodes() []*Node { return sortedValues(v.nodes) }
+
+// RemovedStores are all that have left for good, by id.
+func (v *View) RemovedStores() []*Removed {
+	out := slices.Collect(maps.Values(v.removed))
+	slices.SortFunc(out, func(a, b *Removed) int { return bytes.Compare(a.Store[:], b.Store[:]) })
+	return out
+}
+
+// Removed is nil if the store has not left the cluster.
+func (v *View) Removed(store ident.StoreID) *Removed { return v.removed[store] }
+
+// Token is nil if there is none of that id.
+func (v *View) Token(id string) *Token { return v.tokens[id] }
+
+// Tokens are all that were not used, by id; expired ones may be among them.
+func (v *View) Tokens() []*Token { return sortedValues(v.tokens) }
+
+// Load counts the places that a store has in the assignments of durable partitions.
+type Load struct {
+	Owned    int
+	Followed int
+	Learning int
+}
+
+// Copies is the number of all.
+func (l Load) Copies() int { return l.Owned + l.Followed + l.Learning }
+
+// Load is how much the catalog has placed on a store.
+func (v *View) Load(store ident.StoreID) Load { return v.load[store] }
+
+// weigh adds a resource's copies to the load of their stores, or takes them away.
+func (v *View) weigh(r *Resource, by int) {
+	if r == nil || r.Home != nil {
+		return
+	}
+	add := func(store ident.StoreID, l Load) {
+		have := v.load[store]
+		have.Owned, have.Followed, have.Learning = have.Owned+by*l.Owned, have.Followed+by*l.Followed, have.Learning+by*l.Learning
+		put(v.load, store, have, have == Load{})
+	}
+	for _, a := range r.Partitions {
+		add(a.Owner.Store, Load{Owned: 1})
+		for _, m := range a.Followers {
+			add(m.Store, Load{Followed: 1})
+		}
+		for _, m := range a.Learners {
+			add(m.Store, Load{Learning: 1})
+		}
+	}
+}
 
 // Setting is nil if it is not set.
 func (v *View) Setting(name string) *Setting { return v.settings[name] }

@@ -1,4 +1,4 @@
-// Package ident holds the identities that every other room names: nodes, stores, instances, partitions.
+// Package ident holds the identities that every other room names: nodes, stores, instances, partitions and their kinds.
 // It holds values only, and knows nothing of what they identify.
 package ident
 
@@ -106,3 +106,12 @@ func (p Partition) Compare(o Partition) int {
 	}
 	return 0
 }
+
+// Kind is what a resource is.
+type Kind string
+
+// The kinds of resource.
+const (
+	Queue  Kind = "queue"
+	Stream Kind = "stream"
+)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 )
 
 // Rule is how a policy finds W.
@@ -73,7 +73,7 @@ func (p Policy) String() string {
 
 // W is the number of copies, the owner included, that must hold an entry durably before it is confirmed, where e copies are
 // eligible: 1 to e. e below 1 counts as 1.
-func W(p Policy, e int, kind catalog.Kind) int {
+func W(p Policy, e int, kind ident.Kind) int {
 	e = max(e, 1)
 	w := e/2 + 1
 	switch p.Rule {
@@ -84,14 +84,14 @@ func W(p Policy, e int, kind catalog.Kind) int {
 	case All:
 		w = e
 	}
-	if kind == catalog.Stream && w == 1 && p.Rule != Majority {
+	if kind == ident.Stream && w == 1 && p.Rule != Majority {
 		return e // a replicated stream has no owner-only mode
 	}
 	return w
 }
 
 // R is the number of copies that must have been sealed before a new owner may be chosen: any R of e share a member with any W.
-func R(p Policy, e int, kind catalog.Kind) int { return max(e, 1) - W(p, e, kind) + 1 }
+func R(p Policy, e int, kind ident.Kind) int { return max(e, 1) - W(p, e, kind) + 1 }
 
 // Reached is the highest position that the owner and w-1 of an eligible set's followers hold durably, from how far each of them does:
 // what that set confirms. 0 if w is below 1 or above the set. Where a change keeps owner and epoch, the lowest of both sets' counts

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 )
 
 const maxE = 7
@@ -18,31 +18,31 @@ func policies() []Policy {
 	return out
 }
 
-var kinds = []catalog.Kind{catalog.Queue, catalog.Stream}
+var kinds = []ident.Kind{ident.Queue, ident.Stream}
 
 func TestTable(t *testing.T) {
 	for _, c := range []struct {
 		policy string
 		e      int
-		kind   catalog.Kind
+		kind   ident.Kind
 		w      int
 	}{
-		{"local_durable", 1, catalog.Queue, 1},
-		{"local_durable", 3, catalog.Queue, 1},
-		{"local_durable", 3, catalog.Stream, 3},
-		{"replica_durable(2)", 1, catalog.Queue, 1},
-		{"replica_durable(2)", 3, catalog.Queue, 2},
-		{"replica_durable(2)", 3, catalog.Stream, 2},
-		{"replica_durable(1)", 3, catalog.Queue, 1},
-		{"replica_durable(1)", 3, catalog.Stream, 3},
-		{"replica_durable(9)", 3, catalog.Stream, 3},
-		{"replica_accepted(2)", 3, catalog.Queue, 2},
-		{"majority_durable", 1, catalog.Stream, 1},
-		{"majority_durable", 2, catalog.Stream, 2},
-		{"majority_durable", 3, catalog.Queue, 2},
-		{"", 5, catalog.Queue, 3},
-		{"all_durable", 3, catalog.Queue, 3},
-		{"all_durable", 0, catalog.Queue, 1},
+		{"local_durable", 1, ident.Queue, 1},
+		{"local_durable", 3, ident.Queue, 1},
+		{"local_durable", 3, ident.Stream, 3},
+		{"replica_durable(2)", 1, ident.Queue, 1},
+		{"replica_durable(2)", 3, ident.Queue, 2},
+		{"replica_durable(2)", 3, ident.Stream, 2},
+		{"replica_durable(1)", 3, ident.Queue, 1},
+		{"replica_durable(1)", 3, ident.Stream, 3},
+		{"replica_durable(9)", 3, ident.Stream, 3},
+		{"replica_accepted(2)", 3, ident.Queue, 2},
+		{"majority_durable", 1, ident.Stream, 1},
+		{"majority_durable", 2, ident.Stream, 2},
+		{"majority_durable", 3, ident.Queue, 2},
+		{"", 5, ident.Queue, 3},
+		{"all_durable", 3, ident.Queue, 3},
+		{"all_durable", 0, ident.Queue, 1},
 	} {
 		p, err := Parse(c.policy)
 		if err != nil {
@@ -169,7 +169,7 @@ func TestJointRuleMeetsBoth(t *testing.T) {
 	}
 }
 
-func jointCase(t *testing.T, p Policy, kind catalog.Kind, old, changed uint) {
+func jointCase(t *testing.T, p Policy, kind ident.Kind, old, changed uint) {
 	sets := []Set{{members(old, 5), W(p, size(old), kind)}, {members(changed, 5), W(p, size(changed), kind)}}
 	for durable := range uint(1) << 5 {
 		got := Confirmed("0", holds(durable), sets...)

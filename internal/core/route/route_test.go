@@ -51,7 +51,7 @@ func (h *house) do(items ...catalog.Item) {
 func queueItem(name string) catalog.Item {
 	return catalog.DeclareResource(catalog.Resource{
 		VHost: "/", Name: name, Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{},
-	}, here, 1)
+	}, here, nil, 1)
 }
 
 func exchangeItem(name, kind, alternate string) catalog.Item {

@@ -135,7 +135,7 @@ func declareMany(t testing.TB, c *Consensus, n int) {
 	for i := range n {
 		cmd, err := catalog.Encode(catalog.DeclareResource(catalog.Resource{
 			VHost: "/", Name: fmt.Sprint("q", i), Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{},
-		}, ident.Instance{Node: "n1", Store: storeA, Boot: 1}, 1))
+		}, ident.Instance{Node: "n1", Store: storeA, Boot: 1}, nil, 1))
 		if err != nil {
 			t.Fatal(err)
 		}

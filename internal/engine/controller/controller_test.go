@@ -213,8 +213,8 @@ func TestOthersPartitionsAndTransientOnesAreLeftAlone(t *testing.T) {
 		Home: &catalog.Home{Node: w.local.Node, Boot: w.local.Boot},
 	}
 	w.apply(catalog.RegisterBoot(catalog.Node{Name: other.Node, Store: other.Store, Boot: other.Boot}))
-	w.apply(catalog.DeclareResource(durable, other, 1))
-	w.apply(catalog.DeclareResource(transient, w.local, 1))
+	w.apply(catalog.DeclareResource(durable, other, nil, 1))
+	w.apply(catalog.DeclareResource(transient, w.local, nil, 1))
 	if len(w.state.View().AllResources()) != 2 {
 		t.Fatal("nothing was declared")
 	}

@@ -196,7 +196,7 @@ func (w *world) declare(n int) []ident.Partition {
 	var items []catalog.Item
 	for i := range n {
 		r := catalog.Resource{VHost: catalog.DefaultVHost, Name: fmt.Sprintf("q%05d", i), Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{}, Policy: "majority_durable"}
-		items = append(items, catalog.DeclareResource(r, w.local, 1))
+		items = append(items, catalog.DeclareResource(r, w.local, nil, 1))
 	}
 	w.apply(items...)
 	var ps []ident.Partition

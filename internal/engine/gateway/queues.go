@@ -62,7 +62,7 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 		x.sh.declareLocal(r, answered)
 		return
 	}
-	x.sh.propose(catalog.DeclareResource(r, x.sh.env.Local, 1), answered)
+	x.sh.propose(catalog.DeclareResource(r, x.sh.env.Local, nil, 1), answered)
 }
 
 // checkQueue checks what the catalog does not, and makes up a name where none is given.
