@@ -14,14 +14,11 @@ type Source struct {
 type wait struct{ at, upTo uint64 }
 
 // NewSource opens a stream. first is the lowest number that the gateway may still send: it expects the number after the last one
-// in the log, or first if that is higher. confirmed is the partition's confirmed position.
+// in the log, or first if that is higher. Nothing is answered before it is sent again: some of the numbers up to the last may have
+// been refused, and the refusal may have been lost with the older stream.
 func NewSource(t *Producers, producer, first uint64) Source {
-	last, at := t.Last(producer)
-	s := Source{Producer: producer, expect: max(last+1, first), told: max(first, 1)}
-	if last >= s.told {
-		s.waits = append(s.waits, wait{at, last + 1})
-	}
-	return s
+	last, _ := t.Last(producer)
+	return Source{Producer: producer, expect: max(last+1, first), told: max(first, 1)}
 }
 
 // Expect is the number that must come next.

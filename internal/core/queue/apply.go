@@ -131,6 +131,9 @@ func (m *Machine) applyGone(r run) {
 	if emptied {
 		m.sweep(r)
 	}
+	if m.o != nil {
+		m.tidyHeap()
+	}
 }
 
 // dropExtras ends the extras of messages that went.
@@ -145,6 +148,9 @@ func (m *Machine) dropExtras(p *page, w int, set uint64) {
 		}
 		if x.flags&flagDead != 0 {
 			m.buried(x.number)
+		}
+		if x.flags&flagHeap != 0 {
+			m.o.stale++
 		}
 		p.drop(x)
 	}
@@ -252,15 +258,12 @@ func (m *Machine) bury(number, offset uint64) {
 	m.ndead++
 }
 
-// buried takes a dead letter off the list. Nearly always it is the first of its lane.
+// buried takes a dead letter off the list. Nearly always it is the first of its lane, or near it.
 func (m *Machine) buried(number uint64) {
 	lane := &m.dead[number%DeadLanes]
 	if at, ok := findDead(*lane, number); ok {
-		if at == 0 {
-			*lane = (*lane)[1:]
-		} else {
-			*lane = slices.Delete(*lane, at, at+1)
-		}
+		copy((*lane)[1:at+1], (*lane)[:at])
+		*lane = (*lane)[1:]
 		m.ndead--
 	}
 }

@@ -16,9 +16,8 @@ func (m *Machine) Assign(limit int, dst []Assignment) []Assignment {
 		if n == limit {
 			return dst // what is left has not been offered
 		}
-		p, i, ok := m.firstReady(o.hint)
+		p, i, ok := m.first()
 		if !ok {
-			o.hint = m.next
 			break
 		}
 		g := &o.groups[0]
@@ -104,7 +103,7 @@ func (m *Machine) Get(gateway uint64, noAck bool, now int64) (a Assignment, left
 		return a, 0, false
 	}
 	m.Touch(now)
-	p, i, ok := m.firstReady(m.o.hint)
+	p, i, ok := m.first()
 	if !ok {
 		return a, 0, false
 	}
@@ -117,7 +116,7 @@ func (m *Machine) Get(gateway uint64, noAck bool, now int64) (a Assignment, left
 // Settle settles those of the offsets first … last that h holds, and returns how many they were. h may take further messages
 // at once; the event is staged.
 func (m *Machine) Settle(h Holder, first, last uint64, outcome Outcome) uint64 {
-	if !m.Serving() || last < first {
+	if !m.Attaching() || last < first {
 		return 0
 	}
 	c := m.o.lookup(h)
@@ -204,11 +203,10 @@ func (m *Machine) Purge() uint64 {
 	}
 	var n uint64
 	for {
-		p, i, ok := m.firstReady(m.o.hint)
+		p, i, ok := m.first()
 		if !ok {
 			break
 		}
-		m.o.hint = p.base() + uint64(i)
 		m.lower(p, i)
 		s := m.o.stage()
 		s.gone[Purged] = extend(s.gone[Purged], m.o.hint, 0)
@@ -220,12 +218,13 @@ func (m *Machine) Purge() uint64 {
 // Attach begins a gateway's new stream: its consumers are gone until they subscribe anew, it holds what it claims, and what it held
 // but does not claim was never received, so it is ready again without having been counted. Claims of what does not live, or is
 // held by another, are ignored. The claims must include deliveries whose settle is not confirmed yet, ahead of that settle. Only
-// while Serving; before, the claims would be lost.
-func (m *Machine) Attach(gateway uint64, claims []Claim) {
+// while Attaching; before, the claims would be lost. The queue was in use until now if the gateway had a consumer.
+func (m *Machine) Attach(gateway uint64, claims []Claim, now int64) {
 	o := m.o
 	for _, c := range o.consumers {
 		if c != nil && c.subscribed && c.holder.Gateway == gateway {
 			m.leave(c)
+			m.Touch(now)
 		}
 	}
 	claims = slices.Clone(claims)
@@ -258,7 +257,7 @@ func (m *Machine) Attach(gateway uint64, claims []Claim) {
 			o.longer(p.sizes.get(i))
 		}
 	})
-	if m.Serving() {
+	if m.Attaching() {
 		for _, k := range claims {
 			if p, i := m.page(k.Offset); p != nil && has(&p.ready, i) {
 				m.lower(p, i)

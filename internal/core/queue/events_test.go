@@ -18,6 +18,7 @@ func filled(t testing.TB, s Settings, n int) (*Machine, Holder) {
 	t.Helper()
 	m, h := New(s), Holder{1, 1}
 	m.Promote(1)
+	m.Claimed()
 	for i := range n {
 		m.ApplyRecord(uint64(i), batch.RecordHeader{Size: 100}, 1000)
 	}
@@ -199,6 +200,7 @@ func FuzzRestore(f *testing.F) {
 			t.Fatalf("%+v became %+v", m.Counts(), again.Counts())
 		}
 		m.Promote(1)
+		m.Claimed()
 		m.NextDead(0, nil)
 		for range 3 { // what is delayed is due, then ready, then gone
 			m.Tick(1 << 40)

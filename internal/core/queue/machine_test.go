@@ -40,6 +40,7 @@ type rig struct {
 func newRig(s Settings) *rig {
 	r := &rig{s: s, m: New(s), follower: New(s), q: &model{s: s}, now: 1_000_000, epoch: 1, disk: map[uint32][]byte{}}
 	r.m.Promote(r.now)
+	r.m.Claimed()
 	r.q.promote(r.now)
 	return r
 }
@@ -259,6 +260,7 @@ func (r *rig) crash(t *rapid.T) {
 	}
 	r.epoch++
 	r.m.Promote(r.now)
+	r.m.Claimed()
 	for _, l := range r.pending {
 		if err := r.m.Inherit(l.b); err != nil {
 			t.Fatal(err)

@@ -386,10 +386,11 @@ func (q *model) purge() (n uint64) {
 	return n
 }
 
-func (q *model) attach(gateway uint64, claims []Claim) {
+func (q *model) attach(gateway uint64, claims []Claim, now int64) {
 	for _, c := range slices.Clone(q.consumer) {
 		if c.holder.Gateway == gateway {
 			q.leave(c)
+			q.unused = max(q.unused, now)
 		}
 	}
 	for off, m := range q.msgs {

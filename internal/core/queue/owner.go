@@ -20,6 +20,7 @@ type owner struct {
 	exclusive  uint32 // slot of the exclusive consumer
 	abandoned  bool
 	expiring   bool // Tick has more to do: nothing may be delivered
+	claiming   bool // not every gateway has said what it holds
 	held       uint64
 	unused     int64 // since when; counts while nobody is subscribed
 
@@ -36,6 +37,7 @@ type owner struct {
 	number      uint64 // last dead letter's, staged ones included
 
 	heap   []wake
+	stale  int // places in heap of messages that are gone
 	staged *staged
 	lanes  *[DeadLanes]lane
 	blocks []*block // spare
@@ -57,10 +59,10 @@ type staged struct {
 	any     bool
 }
 
-// Promote begins the owner's side, empty of consumers. now begins the time that the queue is unused.
+// Promote begins the owner's side, empty of consumers: gateways may attach. now begins the time that the queue is unused.
 func (m *Machine) Promote(now int64) {
 	m.Demote()
-	o := &owner{inherited: m.next, offered: m.next, number: m.number, length: int64(m.ready), unused: now}
+	o := &owner{inherited: m.next, offered: m.next, number: m.number, length: int64(m.ready), unused: now, claiming: true}
 	m.o = o
 	if m.limited {
 		for _, p := range m.pages {
@@ -203,9 +205,15 @@ func (o *owner) shorter(size uint32) {
 	o.lengthBytes -= int64(size)
 }
 
-// Serving reports whether the owner's side is on and all that was inherited has been applied. Until then nothing is assigned,
-// settled, purged, claimed or timed.
-func (m *Machine) Serving() bool { return m.o != nil && m.o.inherit == 0 }
+// Claimed says that every gateway that may hold something of an earlier owner's has attached, or had its time to. Until then all that
+// is not claimed looks ready, and may be in a client's hands.
+func (m *Machine) Claimed() { m.o.claiming = false }
+
+// Attaching reports whether the owner's side is on and all that was inherited has been applied: claims and settles are taken.
+func (m *Machine) Attaching() bool { return m.o != nil && m.o.inherit == 0 }
+
+// Serving reports whether, besides, all claims are in. Until then nothing is assigned, purged, dropped or timed.
+func (m *Machine) Serving() bool { return m.Attaching() && !m.o.claiming }
 
 // Limited reports whether Admit must be asked for every record.
 func (m *Machine) Limited() bool { return m.limited }
@@ -262,8 +270,11 @@ func (o *owner) applied(m *Machine, h batch.RecordHeader) bool {
 func (o *owner) rose(p *page, i int) {
 	offset := p.base() + uint64(i)
 	o.hint = min(o.hint, offset)
-	o.ttlHint = min(o.ttlHint, offset)
-	if x := p.extra(i); x != nil {
+	x := p.extra(i)
+	if x == nil || x.flags&flagExpires == 0 {
+		o.ttlHint = min(o.ttlHint, offset)
+	}
+	if x != nil {
 		o.schedule(p, x)
 	}
 }
@@ -271,14 +282,13 @@ func (o *owner) rose(p *page, i int) {
 // overflow drops what is too much from the head.
 func (m *Machine) overflow() {
 	o := m.o
-	if !m.limited || o.inherit > 0 || m.settings.Overflow == RejectPublish {
+	if !m.limited || !m.Serving() || m.settings.Overflow == RejectPublish {
 		return
 	}
 	at := o.aheadHead
 	for m.tooLong() {
-		p, i, ok := m.firstReady(o.hint)
+		p, i, ok := m.first()
 		if ok {
-			o.hint = p.base() + uint64(i)
 			m.lower(p, i)
 			m.die(Overflowed, o.hint)
 			continue
@@ -298,6 +308,16 @@ func (m *Machine) overflow() {
 func (m *Machine) tooLong() bool {
 	return m.settings.MaxLength != nil && m.o.length > max(0, *m.settings.MaxLength) ||
 		m.settings.MaxBytes != nil && m.o.lengthBytes > max(0, *m.settings.MaxBytes)
+}
+
+// first is the first ready message; hint is then its offset.
+func (m *Machine) first() (*page, int, bool) {
+	p, i, ok := m.firstReady(m.o.hint)
+	m.o.hint = m.next
+	if ok {
+		m.o.hint = p.base() + uint64(i)
+	}
+	return p, i, ok
 }
 
 // lower takes a ready message out of the ready set, staged or to be held.

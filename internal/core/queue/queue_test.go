@@ -53,6 +53,7 @@ func TestTickIsBounded(t *testing.T) {
 	ttl := int64(10)
 	m := New(Settings{TTL: &ttl})
 	m.Promote(1)
+	m.Claimed()
 	const n = 50_000
 	for i := range uint64(n) {
 		m.ApplyRecord(i, batch.RecordHeader{Size: 1}, 1000)
@@ -81,6 +82,7 @@ func TestTickIsBounded(t *testing.T) {
 func TestTTLZero(t *testing.T) {
 	m := New(Settings{})
 	m.Promote(1)
+	m.Claimed()
 	h := batch.RecordHeader{Size: 1, Flags: batch.FlagTTL}
 	m.ApplyRecord(0, h, 1000)
 	m.Tick(1005)
@@ -139,6 +141,7 @@ func TestDeadLetterRetries(t *testing.T) {
 	// A new owner asks for what is not confirmed as settled, under the same number.
 	m.Demote()
 	m.Promote(now)
+	m.Claimed()
 	if ds := m.NextDead(now, nil); len(ds) != DeadLanes || ds[0].Number != kept.Number {
 		t.Fatalf("a new owner asks for %+v", ds)
 	}
@@ -186,6 +189,7 @@ func TestExclusive(t *testing.T) {
 func TestSingleActiveConsumer(t *testing.T) {
 	m := New(Settings{SingleActive: true})
 	m.Promote(1)
+	m.Claimed()
 	priority := []int32{0, 1, 5, 5, 1}
 	for i, p := range priority {
 		if err := m.Subscribe(Holder{1, uint64(i)}, Options{Credit: 1 << 20, Prefetch: 1, Priority: p}); err != nil {
@@ -220,6 +224,7 @@ func TestMemory(t *testing.T) {
 		for i := range ms {
 			ms[i] = New(Settings{})
 			ms[i].Promote(1)
+			ms[i].Claimed()
 		}
 		return ms
 	}) / queues
@@ -302,6 +307,7 @@ func BenchmarkThousand(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			m, h := New(c.s), Holder{1, 1}
 			m.Promote(1)
+			m.Claimed()
 			bt := thousands()
 			for range c.backlog {
 				bt.Offset = m.Next()

@@ -65,6 +65,31 @@ func (o *owner) pop() wake {
 	return top
 }
 
+// timedAt is the extra of a message that has a place in the heap; nil if the message is gone.
+func (m *Machine) timedAt(offset uint64) (*page, *extra) {
+	p, i := m.page(offset)
+	if p == nil {
+		return nil, nil
+	}
+	return p, p.extra(i)
+}
+
+// tidyHeap takes out the times of messages that are gone once they are most of the heap: with a long time to live they would be there
+// for that long.
+func (m *Machine) tidyHeap() {
+	o := m.o
+	if o.stale < 1024 || o.stale < len(o.heap)/2 {
+		return
+	}
+	old := o.heap
+	o.heap, o.stale = make([]wake, 0, len(old)-o.stale), 0
+	for _, w := range old {
+		if _, x := m.timedAt(w.offset); x != nil {
+			o.push(w)
+		}
+	}
+}
+
 // Tick stages what time brings: expiry, delays that are due. At most 16 384 messages a call: NextWake then is in the past, and
 // nothing is delivered before the rest is done. A message expires only after an Assign has seen it, so that even a time to live of
 // 0 reaches a consumer that waits.
@@ -83,14 +108,12 @@ func (m *Machine) tickHeap(now int64, budget *int) {
 	var early []wake
 	for len(o.heap) > 0 && o.heap[0].at <= now && *budget > 0 {
 		w := o.pop()
-		p, i := m.page(w.offset)
-		if p == nil {
-			continue
-		}
-		x := p.extra(i)
+		p, x := m.timedAt(w.offset)
 		if x == nil {
+			o.stale--
 			continue
 		}
+		i := int(x.index)
 		x.flags &^= flagHeap
 		switch {
 		case x.flags&flagDueStaged != 0:

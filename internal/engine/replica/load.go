@@ -203,6 +203,12 @@ func (r *replica) claimed() {
 		}
 	}
 	r.phase, r.claimEnd, r.claimers = serving, 0, nil
+	r.side.claimed()
+	r.admitHeld()
+	for _, msg := range r.deferred {
+		r.box.Post(msg)
+	}
+	r.deferred = nil
 	r.reason = ""
 	r.arrived()
 	if f := r.m.env.Serving; f != nil {

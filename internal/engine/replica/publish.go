@@ -19,8 +19,9 @@ func (r *replica) publish(m protocol.Publish) {
 	r.admit(in, &m)
 }
 
+// mayAdmit reports whether records are taken now. A queue with a limit does not know its length before the claims are in.
 func (r *replica) mayAdmit() bool {
-	return r.staged < maxStaged && r.closing == "" && r.m.held.Load() == nil
+	return r.staged < maxStaged && r.closing == "" && r.m.held.Load() == nil && (r.phase == serving || !r.side.limited())
 }
 
 // admitHeld goes on with what was held back, in the order that it came.

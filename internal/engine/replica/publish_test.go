@@ -318,8 +318,12 @@ func TestRejectPublish(t *testing.T) {
 	}
 	g.publish("e")
 	w.settle()
+	take[protocol.Published](g)
 	g.attach(3)
 	take[protocol.Attached](g)
+	if up := g.upTo(); up != 0 {
+		t.Fatalf("published up to %d before the refused were sent again: the gateway takes them for confirmed", up)
+	}
 	g.send(g.publishAt(3, "c"), g.publishAt(4, "d"), g.publishAt(5, "e"))
 	w.settle()
 	refused = nil

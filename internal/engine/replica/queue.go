@@ -105,12 +105,14 @@ func (q *queueSide) expire(r *replica, now int64) {
 	}
 }
 
-func (q *queueSide) attach(gateway uint64, claims []protocol.Claim) {
+func (q *queueSide) claimed() { q.m.Claimed() }
+
+func (q *queueSide) attach(r *replica, gateway uint64, claims []protocol.Claim) {
 	cs := make([]queue.Claim, len(claims))
 	for i, c := range claims {
 		cs[i] = queue.Claim{Consumer: c.Consumer, Offset: c.Offset}
 	}
-	q.m.Attach(gateway, cs)
+	q.m.Attach(gateway, cs, r.now())
 }
 
 func (q *queueSide) release(r *replica, gateway uint64) { q.m.ReleaseGateway(gateway, r.now()) }

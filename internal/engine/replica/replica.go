@@ -56,6 +56,7 @@ type replica struct {
 	out      *outbound
 	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
 	claimers []protocol.Gateway
+	deferred []any // requests that wait for the claims
 
 	save   saving
 	wakeAt int64 // wall time in ms that a timer is set for; 0: none
@@ -170,8 +171,16 @@ func (r *replica) Receive(msg any) {
 	}
 }
 
-// request handles what gateways ask for less often.
+// request handles what gateways ask for less often. What would count, drop or hand out messages waits until it is known which of them
+// are in clients' hands.
 func (r *replica) request(msg any) {
+	switch msg.(type) {
+	case protocol.Get, protocol.Purge, protocol.Stats, protocol.Close:
+		if r.phase == claiming {
+			r.deferred = append(r.deferred, msg)
+			return
+		}
+	}
 	switch m := msg.(type) {
 	case protocol.Attach:
 		r.attach(m)

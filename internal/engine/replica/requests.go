@@ -71,8 +71,6 @@ func (r *replica) get(m protocol.Get) {
 	switch {
 	case !ok:
 		none.Refused = "a stream is read by consumers only"
-	case r.phase != serving:
-		none.Refused = "the queue is being recovered"
 	case r.handOne(q, in, &m):
 		return
 	default:
@@ -134,7 +132,7 @@ func (r *replica) purge(m protocol.Purge) {
 	r.purges = append(r.purges, purge{in: in, answer: answer})
 }
 
-// counted is what Stats and Close are answered with. What is admitted and not yet applied counts as ready.
+// counted is what Stats and Close are answered with.
 func (r *replica) counted(in *inlet, request uint64) protocol.Counted {
 	var s Status
 	r.side.count(r, &s)

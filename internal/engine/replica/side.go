@@ -26,7 +26,9 @@ type side interface {
 	limited() bool
 	admit(h batch.RecordHeader) bool
 
-	attach(gateway uint64, claims []protocol.Claim)
+	attach(r *replica, gateway uint64, claims []protocol.Claim)
+	// claimed is called once every gateway that may hold something of an earlier owner's has attached, or had its time to.
+	claimed()
 	release(r *replica, gateway uint64)
 	subscribe(r *replica, in *inlet, m protocol.Subscribe)
 	unsubscribe(r *replica, in *inlet, m protocol.Unsubscribe)

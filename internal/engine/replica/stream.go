@@ -34,9 +34,14 @@ func (s *streamSide) snapshot() (pages []batch.Page, gone []uint32) { return s.m
 func (s *streamSide) restore(pages []batch.Page) error              { return s.m.Restore(pages) }
 func (s *streamSide) live() (int64, bool)                           { return 0, false }
 func (s *streamSide) trim()                                         { s.m.Trim() }
-func (s *streamSide) attach(gateway uint64, _ []protocol.Claim)     { s.m.ReleaseGateway(gateway) }
-func (s *streamSide) release(_ *replica, gateway uint64)            { s.m.ReleaseGateway(gateway) }
-func (s *streamSide) wake(*replica) int64                           { return s.ageAt }
+func (s *streamSide) claimed()                                      {}
+
+func (s *streamSide) attach(_ *replica, gateway uint64, _ []protocol.Claim) {
+	s.m.ReleaseGateway(gateway)
+}
+
+func (s *streamSide) release(_ *replica, gateway uint64) { s.m.ReleaseGateway(gateway) }
+func (s *streamSide) wake(*replica) int64                { return s.ageAt }
 
 func (s *streamSide) credit(in *inlet, m protocol.Credit) {
 	s.m.Credit(stream.Holder{Gateway: in.number, Consumer: m.Consumer}, m.Bytes)

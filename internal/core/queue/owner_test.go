@@ -1,0 +1,86 @@
+package queue_test
+
+import (
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	. "github.com/tanist/tanist/internal/core/queue"
+)
+
+// TestAttachCountsAsUse: the consumers of a gateway's older stream were there until now. A queue that goes when it is unused must not
+// go between the gateway's new stream and its consumers' return.
+func TestAttachCountsAsUse(t *testing.T) {
+	m := New(Settings{Expires: 1000})
+	m.Promote(1)
+	m.Claimed()
+	if err := m.Subscribe(Holder{1, 1}, Options{Credit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m.Attach(1, nil, 5000)
+	if m.Unused(5000) || m.Unused(5999) {
+		t.Fatal("unused, though it had a consumer until now")
+	}
+	if !m.Unused(6000) {
+		t.Fatal("nobody came back, and it is not unused")
+	}
+}
+
+// TestTimesOfWhatWentTakeNoMemory: messages with a long time to live that are consumed at once leave nothing behind.
+func TestTimesOfWhatWentTakeNoMemory(t *testing.T) {
+	m := New(Settings{})
+	m.Promote(1)
+	m.Claimed()
+	h := Holder{1, 1}
+	if err := m.Subscribe(h, Options{Credit: 1 << 40}); err != nil {
+		t.Fatal(err)
+	}
+	const n = 100_000
+	for at := range uint64(n) {
+		m.ApplyRecord(at, batch.RecordHeader{Size: 1, TTL: 86_400_000, Flags: batch.FlagTTL}, 1)
+		m.Assign(1, nil)
+		m.Settle(h, at, at, Accept)
+		payload, count := m.TakeEvents()
+		if count != 1 {
+			t.Fatalf("%d events", count)
+		}
+		if err := m.ApplyEvent(payload[4], payload[batch.EventHeaderSize:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := m.Counts(); c.Messages != 0 {
+		t.Fatalf("counts %+v", c)
+	}
+	if times := m.Times(); times > n/10 {
+		t.Fatalf("%d times of %d messages that are gone", times, n)
+	}
+	// What lives is not forgotten.
+	m.ApplyRecord(n, batch.RecordHeader{Size: 1, TTL: 100, Flags: batch.FlagTTL}, 1)
+	if at := m.NextWake(); at != 101 {
+		t.Fatalf("next wake at %d", at)
+	}
+}
+
+// TestNothingEndsBeforeTheClaimsAreIn: what an earlier owner had handed out looks ready to a new one until the gateways have said what
+// they hold. Neither a length limit nor a purge may take it from them.
+func TestNothingEndsBeforeTheClaimsAreIn(t *testing.T) {
+	one := int64(1)
+	m := New(Settings{MaxLength: &one})
+	for at := range uint64(3) {
+		m.ApplyRecord(at, batch.RecordHeader{Size: 1}, 1)
+	}
+	m.Promote(1)
+	if n := m.Purge(); n != 0 {
+		t.Fatalf("purged %d", n)
+	}
+	if _, count := m.TakeEvents(); count != 0 {
+		t.Fatalf("%d events: dropped what a client may hold", count)
+	}
+	m.Attach(1, []Claim{{1, 0}, {1, 1}}, 1)
+	m.Claimed()
+	if _, count := m.TakeEvents(); count != 0 {
+		t.Fatalf("%d events: one message is ready, and two are held", count)
+	}
+	if n := m.Purge(); n != 1 {
+		t.Fatalf("purged %d", n)
+	}
+}

@@ -1,0 +1,61 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
+)
+
+// A new owner of a full queue does not know what is in clients' hands before the gateways have said so: it drops nothing, purges nothing
+// and refuses nothing because of it, and answers a moment later.
+func TestClaimsComeBeforeLimitsAndPurges(t *testing.T) {
+	two := int64(2)
+	for _, overflow := range []queue.Overflow{queue.DropHead, queue.RejectPublish} {
+		w := newWorld(t, 1)
+		w.declare(catalog.Queue, &queue.Settings{MaxLength: &two, Overflow: overflow}, nil)
+		g := w.gateway(0)
+		g.attach(1)
+		g.subscribe(1, 2)
+		w.settle()
+		g.publish("a")
+		w.settle()
+		g.publish("b")
+		w.settle()
+		g.publish("c")
+		w.settle()
+		wantEqual(t, "deliveries", g.bodies(), []string{"a", "b"})
+		h := w.gateway(1)
+		w.claim = []protocol.Gateway{g.id, h.id}
+		w.transition()
+		h.attach(1)
+		h.publish("d")
+		h.send(protocol.Get{To: h.to(), Request: 1, NoAck: true}, protocol.Purge{To: h.to(), Request: 2}, protocol.Stats{To: h.to(), Request: 3})
+		w.settle()
+		if a, b := take[protocol.Counted](h), take[protocol.GetDone](h); len(a) > 0 || len(b) > 0 {
+			t.Fatalf("%q: answered before the claims were in: %+v %+v", overflow, a, b)
+		}
+		w.sim.RunFor(100 * time.Millisecond)
+		g.attach(4, protocol.Claim{Consumer: 1, Offset: 0}, protocol.Claim{Consumer: 1, Offset: 1})
+		w.settle()
+		if r := take[protocol.PublishRefused](h); len(r) > 0 {
+			t.Fatalf("%q: refused %+v of a queue with one ready message", overflow, r)
+		}
+		if d := take[protocol.GetDone](h); len(d) != 1 || string(d[0].Item.Body) != "c" {
+			t.Fatalf("%q: got %+v", overflow, d)
+		}
+		g.settleOne(1, 0, protocol.Accept)
+		g.settleOne(1, 1, protocol.Requeue)
+		w.settle()
+		if s := w.status(); s.Unsettled != 0 || s.Ready == 0 || s.Ready > 2 {
+			t.Fatalf("%q: status %+v", overflow, s)
+		}
+		h.send(protocol.Get{To: h.to(), Request: 4})
+		w.settle()
+		if d := take[protocol.GetDone](h); len(d) != 1 || string(d[0].Item.Body) != "b" {
+			t.Fatalf("%q: what was given back was dropped: %+v", overflow, d)
+		}
+	}
+}
