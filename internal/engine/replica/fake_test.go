@@ -30,6 +30,7 @@ type disk struct {
 	// slow reads: nothing is served from memory.
 	slow    bool
 	appends int
+	reads   int // by offset
 }
 
 type diskCopy struct {
@@ -221,6 +222,7 @@ func (l *fakeLog) Read(position uint64, max int, done func([]batch.Batch, error)
 }
 
 func (l *fakeLog) ReadOffset(offset uint64, max int, done func([]batch.Batch, error)) {
+	l.s.d.reads++
 	l.reply(func() { done(l.some(func(b batch.Batch) bool { return b.EndOffset() > offset }, max), nil) })
 }
 

@@ -40,6 +40,7 @@ type lane struct {
 	fetches  []stream.Fetch
 	dead     []queue.DeadLetter
 	builders []*batch.Builder
+	windows  []*replica // that keep what they read of their log, oldest read first
 	loading  int        // replicas that read their state
 	toLoad   []*replica // that wait for their turn to
 }

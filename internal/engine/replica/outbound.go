@@ -15,7 +15,7 @@ type outbound struct {
 	items   []outItem
 	head    int
 	recent  []batch.Batch // confirmed just now, valid until the end of the flush
-	window  []batch.Batch // read from the log
+	window  []batch.Batch // read from the log last; see lane.windows
 	cursor  batch.Cursor
 	reading bool
 }
@@ -144,16 +144,46 @@ func (q *queueSide) pump(r *replica) {
 	q.sendAll(r)
 }
 
-// forget lets go of bodies at the end of a flush.
-func (o *outbound) forget() {
+// maxWindows bounds the replicas of one loop that keep what they read of their log last.
+const maxWindows = 16
+
+// forget lets go of bodies at the end of a flush. What was read from the log stays while there is more to send: consumers and targets
+// of dead letters take a few messages at a time, and each few must not cost a read.
+func (q *queueSide) forget(r *replica) {
+	o := r.out
 	if o == nil {
 		return
 	}
 	clear(o.recent)
 	o.recent = o.recent[:0]
-	if o.len() == 0 {
-		o.window, o.cursor = nil, batch.Cursor{}
+	if c := q.m.Counts(); o.len() == 0 && c.Ready == 0 && c.Dead == 0 {
+		r.dropWindow()
+		return
 	}
+	b := o.cursor.Batch()
+	if w, ok := holds(o.window, b.Offset); !ok || w.Position != b.Position {
+		o.cursor = batch.Cursor{}
+	}
+}
+
+// keepWindow takes batches that were read in the place of those before. The replica that read longest ago may have to let go of its own.
+func (r *replica) keepWindow(bs []batch.Batch) {
+	l := r.lane
+	r.dropWindow()
+	r.out.window = bs
+	if len(l.windows) == maxWindows {
+		l.windows[0].dropWindow()
+	}
+	l.windows = append(l.windows, r)
+}
+
+func (r *replica) dropWindow() {
+	if r.out == nil || r.out.window == nil {
+		return
+	}
+	r.out.window, r.out.cursor = nil, batch.Cursor{}
+	i := slices.Index(r.lane.windows, r)
+	r.lane.windows = slices.Delete(r.lane.windows, i, i+1)
 }
 
 // fetch reads the batches from an offset on. It reports whether they are at hand now, and is at work otherwise.
@@ -172,7 +202,7 @@ func (q *queueSide) fetch(r *replica, offset uint64) bool {
 			r.fail("read", err)
 			return
 		}
-		o.window, o.cursor = bs, batch.Cursor{}
+		r.keepWindow(bs)
 		if !now {
 			r.box.Touch()
 		}

@@ -65,7 +65,7 @@ func (q *queueSide) work(r *replica, now int64) {
 		}
 		q.pump(r)
 	}
-	r.out.forget()
+	q.forget(r)
 	if r.phase == serving && r.closing == "" {
 		q.expire(r, now)
 	}

@@ -241,6 +241,7 @@ func (r *replica) trim() {
 		r.inlets = nil
 	}
 	if r.out.len() == 0 && !r.out.busy() {
+		r.dropWindow()
 		r.out = nil
 	}
 }

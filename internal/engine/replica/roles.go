@@ -140,6 +140,7 @@ func (r *replica) closeOwner(reason string) {
 		in.dead = true
 	}
 	r.inlets, r.held, r.deferred, r.purges, r.gets, r.flights, r.staged = nil, nil, nil, nil, nil, nil, 0
+	r.dropWindow()
 	r.out = nil
 	r.discardBuilt()
 	r.unload()
