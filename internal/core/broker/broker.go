@@ -213,7 +213,7 @@ type ConsumeSpec struct {
 	Exclusive bool
 	Priority  int32
 	Prefetch  uint32 // most deliveries unsettled at a time; 0: bounded by bytes only
-	// Start and Cursor count for streams only. With a Cursor that exists, Start is ignored.
+	// Start and Cursor are for streams; a queue refuses them (Precondition). With a Cursor that exists, Start is ignored.
 	Start  stream.Start
 	Cursor string
 }

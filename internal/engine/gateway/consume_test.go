@@ -120,6 +120,12 @@ func TestConsumersAreRefused(t *testing.T) {
 	h := newHarness(t, Limits{Consumers: 1})
 	c := h.client()
 	o := c.declare(durable("q"))
+	h.do(func() {
+		c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 1, Cursor: "c"}, c.done("cursor"))
+		c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 1, Start: stream.Start{Kind: stream.StartFirst}}, c.done("start"))
+	})
+	c.expect("cursor: error 4 queue 'q' in vhost '/' is not a stream: it has no offsets and no cursors; " +
+		"start: error 4 queue 'q' in vhost '/' is not a stream: it has no offsets and no cursors")
 	o.quiet = true
 	h.do(func() {
 		c.s.Consume(broker.ConsumeSpec{Queue: "missing", Consumer: 1}, c.done("missing"))
@@ -316,6 +322,22 @@ func TestStreamReader(t *testing.T) {
 	h.do(func() { c.s.Close() })
 	if after := all[protocol.Cursor](o); after[len(after)-1].Offset != 9 {
 		t.Error("closing moved the cursor past an unsettled record")
+	}
+}
+
+func TestACursorWithoutAcksMovesWithWhatIsHandedOver(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(streamSpec("s"))
+	h.do(func() {
+		c.s.Consume(broker.ConsumeSpec{Queue: "s", Consumer: 5, NoAck: true, Cursor: "c1"}, c.done("consume"))
+	})
+	b := batchOf(o, 7, "seven", "eight")
+	o.say(protocol.StreamData{Partition: o.p, Stream: o.stream, Consumer: o.consumer(1), First: 7, Batches: []batch.Batch{b}})
+	h.settle()
+	c.expect("consume: ok; delivered to 5: 7=seven 8=eight")
+	if ms := all[protocol.Cursor](o); len(ms) == 0 || ms[len(ms)-1].Offset != 9 || ms[len(ms)-1].Name != "c1" {
+		t.Errorf("cursor %+v; want at 9", ms)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/stream"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -288,7 +289,7 @@ func (x *session) got(a *attachment, r *catalog.Resource, noAck bool, g protocol
 func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
 	r, err := x.readable(c.Queue)
 	if err == nil {
-		err = x.checkConsumer(&c)
+		err = x.checkConsumer(&c, r)
 	}
 	if err != nil {
 		done(err)
@@ -310,7 +311,11 @@ func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
 	}
 }
 
-func (x *session) checkConsumer(c *broker.ConsumeSpec) *broker.Error {
+func (x *session) checkConsumer(c *broker.ConsumeSpec, r *catalog.Resource) *broker.Error {
+	if r.Kind != catalog.Stream && (c.Cursor != "" || c.Start != stream.Start{}) {
+		// Who means to read a stream would take the messages out of a queue.
+		return broker.Errorf(broker.Precondition, "queue '%s' in vhost '%s' is not a stream: it has no offsets and no cursors", r.Name, r.VHost)
+	}
 	if c.Consumer == 0 || x.consumers[c.Consumer] != nil {
 		return broker.Errorf(broker.Internal, "consumer number %d is taken", c.Consumer)
 	}

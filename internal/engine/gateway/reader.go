@@ -131,6 +131,9 @@ func (c *consumer) pump() {
 	s.stats.Delivered += uint64(len(ds))
 	c.session.l.Delivered(c.num, ds)
 	s.keepDeliveries(ds)
+	if c.spec.NoAck {
+		c.moveCursor()
+	}
 }
 
 func (c *consumer) mayTake() bool {
@@ -140,23 +143,29 @@ func (c *consumer) mayTake() bool {
 	return c.spec.NoAck || c.prefetch == 0 || c.held.len() < int(c.prefetch)
 }
 
-// read settles records of a stream: room for more, and the cursor moves to the oldest that is not settled.
+// read settles records of a stream: room for more, and the cursor moves.
 func (c *consumer) read() {
-	if c.spec.Cursor != "" {
-		at, ok := c.held.least()
-		if !ok {
-			at = c.reader.next
-		}
-		if c.reader.pinned {
-			at = min(at, c.reader.unread)
-		}
-		if at > c.reader.cursor {
-			c.reader.cursor = at
-			c.a.settles.move(c.spec.Cursor, at)
-			c.a.touch()
-		}
-	}
+	c.moveCursor()
 	c.a.sh.pump(c)
+}
+
+// moveCursor moves the cursor to the oldest record that is not settled. For a consumer without acks what it was handed is settled.
+func (c *consumer) moveCursor() {
+	if c.spec.Cursor == "" {
+		return
+	}
+	at, ok := c.held.least()
+	if !ok {
+		at = c.reader.next
+	}
+	if c.reader.pinned {
+		at = min(at, c.reader.unread)
+	}
+	if at > c.reader.cursor {
+		c.reader.cursor = at
+		c.a.settles.move(c.spec.Cursor, at)
+		c.a.touch()
+	}
 }
 
 // pump has the consumer's reader looked at when the shard flushes.
