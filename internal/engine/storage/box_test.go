@@ -2,6 +2,8 @@ package storage
 
 import (
 	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,19 +12,21 @@ import (
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // box is a store on a disk in memory, on a seeded thread, with calls that wait.
 type box struct {
-	t    testing.TB
-	sim  *exec.Sim
-	mem  *vfs.Memory
-	fs   vfs.FS
-	opt  Options
-	node *exec.SimNode
-	s    *Store
-	life int
+	t      testing.TB
+	sim    *exec.Sim
+	mem    *vfs.Memory
+	fs     vfs.FS
+	opt    Options
+	node   *exec.SimNode
+	s      *Store
+	life   int
+	logged []string // what was logged, without the free bytes
 }
 
 func newBox(t testing.TB, opt Options) *box {
@@ -40,7 +44,11 @@ func (b *box) open() {
 	b.t.Helper()
 	b.life++
 	b.node = b.sim.Node(fmt.Sprintf("life%d", b.life), 1)
-	s, err := Open(Env{FS: b.fs, Clock: clock.NewSim(b.sim.Now, time.Unix(0, 0)), Exec: b.node, Random: exec.NewSimRandom(1, "store")}, "data", b.opt)
+	log := trace.SinkFunc(func(e trace.Event) {
+		free := func(a slog.Attr) bool { return a.Key == "free" }
+		b.logged = append(b.logged, fmt.Sprint(e.Name, slices.DeleteFunc(slices.Clone(e.Attrs), free)))
+	})
+	s, err := Open(Env{FS: b.fs, Trace: log, Clock: clock.NewSim(b.sim.Now, time.Unix(0, 0)), Exec: b.node, Random: exec.NewSimRandom(1, "store")}, "data", b.opt)
 	if err != nil {
 		b.t.Fatal(err)
 	}

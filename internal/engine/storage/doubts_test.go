@@ -41,6 +41,9 @@ func TestAFullDiskParksAppendsAndLetsThemGoOn(t *testing.T) {
 	if len(b.s.spares) != 1 || !b.s.spares[0].reserve {
 		t.Fatalf("spares %v: the reserve is not set aside again", b.s.spares)
 	}
+	if c := slices.Compact(slices.Clone(b.logged)); len(c) < 2 || len(c) != len(b.logged) {
+		t.Errorf("logged %q; want each change of health once, and nothing for the free bytes alone", b.logged)
+	}
 	b.restart()
 	if i := b.find(l).Image(); i.Tail != l.tail || i.Damaged != "" {
 		t.Fatalf("after a restart: %+v", i)

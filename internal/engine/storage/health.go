@@ -87,6 +87,14 @@ func (s *Store) setHealth(change func(*Health)) {
 	if before == now {
 		return
 	}
+	if listen != nil {
+		defer listen(now)
+	}
+	// What changes with every look and needs nobody's attention is not logged.
+	before.Free, before.LastSync = now.Free, now.LastSync
+	if before == now {
+		return
+	}
 	level := slog.LevelWarn
 	if now.Closed && !before.Closed {
 		level = slog.LevelError
@@ -97,9 +105,6 @@ func (s *Store) setHealth(change func(*Health)) {
 		slog.String("class", string(now.Class)), slog.String("reason", now.Reason), slog.Bool("closed", now.Closed),
 		slog.Bool("blocked", now.Blocked), slog.Uint64("free", now.Free),
 	}})
-	if listen != nil {
-		listen(now)
-	}
 }
 
 // Health is the present state.
