@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tanist/tanist/internal/front/amqp/amqptest"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/trace"
 )
 
 // serve starts a server over a broker in memory and returns where it listens.
@@ -119,7 +121,10 @@ func TestClientPublishesAndConsumes(t *testing.T) {
 }
 
 func TestWrongPasswordClosesAsTheClientExpects(t *testing.T) {
-	_, url := serve(t, amqptest.New(), nil)
+	seen := make(chan string, 10)
+	_, url := serve(t, amqptest.New(), func(e *amqp.Env) {
+		e.Trace = trace.SinkFunc(func(e trace.Event) { seen <- fmt.Sprint(e.Level, " ", e.Name, " ", e.Attrs) })
+	})
 	_, err := client.Dial("amqp://guest:wrong@" + url[len("amqp://guest:guest@"):])
 	if err == nil {
 		t.Fatal("let in")
@@ -127,6 +132,11 @@ func TestWrongPasswordClosesAsTheClientExpects(t *testing.T) {
 	t.Log(err)
 	if e, ok := err.(*client.Error); !ok || e.Code != client.AccessRefused {
 		t.Fatalf("got %v", err)
+	}
+	// Who runs the broker sees who was refused, and why.
+	if got := <-seen; !strings.HasPrefix(got, "WARN amqp.connection.refused ") || !strings.Contains(got, "user=guest") ||
+		!strings.Contains(got, "wrong user name or password") {
+		t.Errorf("logged %s", got)
 	}
 }
 

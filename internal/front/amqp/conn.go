@@ -322,6 +322,16 @@ func (c *conn) finish(err error) {
 		return
 	}
 	c.over = true
+	if st := c.s.Status(); st.Fault != "" {
+		name := "amqp.connection.refused"
+		if c.opened {
+			name = "amqp.connection.failed"
+		}
+		trace.Warn(c.server.env.Trace, name, slog.String("peer", c.peer.Address), slog.String("user", st.Claimed),
+			slog.String("client", st.Client.Product), slog.String("name", st.Client.Name), slog.String("reason", st.Fault))
+		c.leave()
+		return
+	}
 	expected := err == nil || c.s.Done() || c.s.Closing()
 	if !expected && !errors.Is(err, net.ErrClosed) {
 		level := slog.LevelWarn
@@ -334,6 +344,11 @@ func (c *conn) finish(err error) {
 	} else if c.opened {
 		trace.Info(c.server.env.Trace, "amqp.connection.closed", slog.String("peer", c.peer.Address))
 	}
+	c.leave()
+}
+
+// leave gives back what the client held, and the socket.
+func (c *conn) leave() {
 	c.s.Abandon()
 	c.waiting = nil
 	c.cut()

@@ -79,6 +79,7 @@ func (c *Conn) fail(id wire.MethodID, f *fault) {
 	}
 	c.send(0, &wire.ConnectionClose{ReplyCode: f.code, ReplyText: f.reply(), ClassID: id.Class(), MethodID: id.Number()})
 	c.end()
+	c.fault = f
 	c.state = closing // a frame that has begun goes on: the client's answer is behind it
 	c.wake()
 }

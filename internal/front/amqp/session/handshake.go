@@ -98,6 +98,9 @@ func (c *Conn) connectionMethod(payload []byte) {
 	c.fail(m.ID(), f)
 }
 
+// claimMost bounds the bytes of a name that is kept of who is not logged in.
+const claimMost = 255
+
 func (c *Conn) startOk(m *wire.ConnectionStartOk) {
 	c.client = clientOf(m.ClientProperties)
 	var user, password string
@@ -119,7 +122,7 @@ func (c *Conn) startOk(m *wire.ConnectionStartOk) {
 		c.refuseLogin(m, broker.Errorf(broker.AuthFailed, "the response cannot be read"))
 		return
 	}
-	c.state = authenticating
+	c.state, c.claimed = authenticating, user[:min(len(user), claimMost)]
 	c.b.Authenticate(user, password, func(err *broker.Error) {
 		if c.state != authenticating {
 			return
@@ -148,7 +151,7 @@ func (c *Conn) refuseLogin(m *wire.ConnectionStartOk, err *broker.Error) {
 		return
 	}
 	c.end()
-	c.state = closed
+	c.fault, c.state = f, closed
 	c.wake()
 }
 

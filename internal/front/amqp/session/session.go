@@ -83,6 +83,8 @@ type Conn struct {
 	channelMax uint16
 	client     Client
 	user       string
+	claimed    string // the name given at login
+	fault      *fault // why the broker closed it
 	password   string
 	vhost      string
 

@@ -1,8 +1,12 @@
 package session
 
+import "github.com/tanist/tanist/internal/front/amqp/wire"
+
 // Status is a connection as people see it.
 type Status struct {
 	User, VHost string
+	Claimed     string // the name given at login, also where it was refused
+	Fault       string // why the broker closed the connection; empty: it did not, or it was told to (320)
 	Client      Client
 	State       string // "opening", "running", "blocked" (publishing is held), "closing"
 	FrameMax    uint32
@@ -26,7 +30,10 @@ type ChannelStatus struct {
 func (c *Conn) Status() Status {
 	s := Status{
 		User: c.user, VHost: c.vhost, Client: c.client, State: "opening", FrameMax: c.frameMax, Heartbeat: int(c.heartbeat.Seconds()),
-		Stats: c.stats,
+		Stats: c.stats, Claimed: c.claimed,
+	}
+	if c.fault != nil && c.fault.code != wire.ConnectionForced {
+		s.Fault = c.fault.reply()
 	}
 	switch {
 	case c.state >= closing:
