@@ -76,7 +76,7 @@ func TestErrorsNameTheMistake(t *testing.T) {
 		"no size":          {Input{Flags: map[string]string{"limits.message": "big"}}, []string{"64KiB"}},
 		"duration":         {Input{Flags: map[string]string{"confirm_timeout": "3"}}, []string{"100ms to 1h"}},
 		"address":          {Input{Flags: map[string]string{"amqp": "5672"}}, []string{"host:port"}},
-		"port":             {Input{Flags: map[string]string{"amqp": ":99999"}}, []string{"65535"}},
+		"port":             {Input{Flags: map[string]string{"amqp": ":99999"}}, []string{`port "99999": want a number from 0 (any free port) to 65535`}},
 		"word":             {Input{Flags: map[string]string{"log.level": "loud"}}, []string{"debug, info"}},
 		"name":             {Input{Flags: map[string]string{"name": "a b"}}, []string{"letters"}},
 		"no data":          {Input{Flags: map[string]string{"data": ""}}, []string{"empty"}},

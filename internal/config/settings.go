@@ -181,8 +181,8 @@ func address(v string) error {
 	if err != nil {
 		return fmt.Errorf("want host:port, such as 127.0.0.1:5672 or :5672")
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("port %q: want a number from 0 (any free port) to 65535, not %d", port, n)
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q: want a number from 0 (any free port) to 65535", port)
 	}
 	return nil
 }
