@@ -126,25 +126,6 @@ func New(env Env, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// logs gives the store the shape that replicas ask for.
-type logs struct{ s *storage.Store }
-
-func (l logs) Create(p ident.Partition) (replica.Log, error) {
-	c, err := l.s.Create(p)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-func (l logs) Copies() []replica.Log {
-	var all []replica.Log
-	for _, c := range l.s.Copies() {
-		all = append(all, c)
-	}
-	return all
-}
-
 // Receive implements exec.Actor.
 func (n *Node) Receive(msg any) { msg.(func())() }
 

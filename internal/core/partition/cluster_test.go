@@ -73,7 +73,7 @@ func (k *cluster) do(m *member, fx Effects) {
 			k.checkConfirmed(m, e.Position)
 		case SealReady:
 			m.seals++
-		case Closed, Refused:
+		case Assumed, Closed, Refused:
 		}
 	}
 }

@@ -29,6 +29,8 @@ const (
 	SaveRole
 	// WriteMark: the copy owns Epoch; propose a batch that begins with the epoch's mark.
 	WriteMark
+	// Assumed: the copy follows, or learns, in Epoch from now on, and says to the owner where it stands.
+	Assumed
 	// Advanced: the confirmed position moved to Position.
 	Advanced
 	// Closed: an owner admits and confirms nothing more. What it appended and did not confirm has an unknown outcome.
@@ -86,6 +88,9 @@ var (
 	ErrDamaged = errors.New("partition: damaged")
 )
 
+// incomplete is why a copy answers for nothing while it is being made of an image.
+const incomplete = "its image is not complete"
+
 // step is the durable thing that the copy waits for.
 type step uint8
 
@@ -107,6 +112,7 @@ type Copy struct {
 	durable   batch.Tail
 	confirmed uint64
 	damaged   string
+	importing bool // its image is not complete: it may learn, and answers for nothing
 	role      Role
 	opened    Role // as found when opened
 	openedAt  uint64
@@ -119,6 +125,7 @@ type Copy struct {
 	mark      uint64      // end of the epoch's mark; 0 before it is appended
 	sets      []Set
 	progress  []Progress
+	doubted   []ident.StoreID // came back with less than they had said: they count for nothing in this epoch
 }
 
 // Progress is how far a follower or learner has said that it holds the log durably, in this epoch.
@@ -132,7 +139,7 @@ type Progress struct {
 func Open(i Image) Copy {
 	c := Copy{
 		id: i.Partition, promise: i.Promise, vow: i.Promise, epoch: i.RoleEpoch, tail: i.Tail, durable: i.Tail,
-		damaged: i.Damaged, opened: i.Role, openedAt: i.RoleEpoch,
+		damaged: i.Damaged, importing: i.Importing, opened: i.Role, openedAt: i.RoleEpoch,
 		confirmed: max(i.Head, i.Snapshot.Position), // both are only ever taken at or below the confirmed position
 	}
 	if i.Damaged != "" {
@@ -163,6 +170,15 @@ func (c *Copy) Confirmed() uint64 { return c.confirmed }
 
 // Damaged says why the copy answers for nothing; empty if it is sound.
 func (c *Copy) Damaged() string { return c.damaged }
+
+// Floor is what a copy must hold durably to be admitted: everything confirmed, and this epoch's start with its mark (design 2 §5, joint
+// rule). It is 0 on a copy that does not own, or whose mark is not appended yet; then nothing can be admitted.
+func (c *Copy) Floor() uint64 {
+	if c.role != Owner || c.mark == 0 {
+		return 0
+	}
+	return max(c.confirmed, c.mark)
+}
 
 // InFlight is the number of batches that were appended and are not durable yet.
 func (c *Copy) InFlight() int { return len(c.flight) }
@@ -218,6 +234,8 @@ func (c *Copy) Assign(a Assignment, out *Effects) {
 	switch {
 	case c.damaged != "":
 		refuse(c.damaged)
+	case c.importing && a.Role != Learner:
+		refuse(incomplete)
 	case a.Epoch < c.vow:
 		refuse(fmt.Sprintf("epoch %d is below the promise %d", a.Epoch, c.vow))
 	case c.want != nil && a.Epoch < c.want.Epoch:
@@ -242,6 +260,8 @@ func (c *Copy) Seal(epoch uint64, out *Effects) error {
 	switch {
 	case c.damaged != "":
 		return fmt.Errorf("%w: %s", ErrDamaged, c.damaged)
+	case c.importing:
+		return fmt.Errorf("%w: %s", ErrDamaged, incomplete)
 	case epoch <= c.epoch && c.epoch > 0, c.want != nil && epoch <= c.want.Epoch:
 		return fmt.Errorf("%w: epoch %d was applied", ErrPromised, c.epoch)
 	case epoch < c.vow:
@@ -253,6 +273,16 @@ func (c *Copy) Seal(epoch uint64, out *Effects) error {
 	c.want = nil // a lower epoch: it would be refused once the promise is made
 	c.proceed(out)
 	return nil
+}
+
+// Imported tells that the image is complete that the copy is made of, and what the copy is now. Its role stays.
+func (c *Copy) Imported(i Image, out *Effects) {
+	c.importing = false
+	c.tail, c.durable = i.Tail, i.Tail
+	if at := max(i.Head, i.Snapshot.Position); at > c.confirmed {
+		c.confirmed = at
+		*out = append(*out, Effect{Kind: Advanced, Epoch: c.epoch, Position: at})
+	}
 }
 
 // Saved tells that the step asked for last is durable.
@@ -343,9 +373,13 @@ func (c *Copy) assume(out *Effects) {
 		return // sealed or assigned at a higher epoch meanwhile
 	}
 	c.want = nil
-	c.role, c.epoch, c.sets, c.mark, c.progress = w.Role, w.Epoch, w.Sets, 0, nil
+	c.role, c.epoch, c.sets, c.mark, c.progress, c.doubted = w.Role, w.Epoch, w.Sets, 0, nil, nil
 	c.closed = false
-	if c.role == Owner {
+	switch c.role {
+	case Owner:
 		*out = append(*out, Effect{Kind: WriteMark, Epoch: c.epoch})
+	case Follower, Learner:
+		*out = append(*out, Effect{Kind: Assumed, Role: c.role, Epoch: c.epoch})
+	case None, Sealed, Quarantined:
 	}
 }

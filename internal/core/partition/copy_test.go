@@ -209,6 +209,8 @@ func describe(e Effect) string {
 		return fmt.Sprintf("save role %s of epoch %d", e.Role, e.Epoch)
 	case WriteMark:
 		return fmt.Sprintf("write mark of epoch %d", e.Epoch)
+	case Assumed:
+		return fmt.Sprintf("is %s of epoch %d", e.Role, e.Epoch)
 	case Advanced:
 		return fmt.Sprintf("confirmed to %d", e.Position)
 	case Closed:

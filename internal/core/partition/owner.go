@@ -50,7 +50,7 @@ func (c *Copy) Trim() {
 
 // Progressed tells how far a follower or learner of this epoch holds the log durably. What comes from another epoch is ignored.
 func (c *Copy) Progressed(from ident.StoreID, epoch, position uint64, out *Effects) {
-	if c.role != Owner || epoch != c.epoch {
+	if c.role != Owner || epoch != c.epoch || slices.Contains(c.doubted, from) {
 		return
 	}
 	i := slices.IndexFunc(c.progress, func(p Progress) bool { return p.Store == from })
@@ -60,6 +60,21 @@ func (c *Copy) Progressed(from ident.StoreID, epoch, position uint64, out *Effec
 	}
 	c.progress[i].Position = max(c.progress[i].Position, min(position, c.tail.Position))
 	c.advance(out)
+}
+
+// Returned tells where a copy's log ends durably when the way to it opens again. It reports whether the copy still counts: one that came
+// back shorter than it once said has lost what it had synced, and counts for nothing more in this epoch (design 2 §3).
+func (c *Copy) Returned(from ident.StoreID, epoch, durable uint64) bool {
+	if c.role != Owner || epoch != c.epoch || slices.Contains(c.doubted, from) {
+		return false
+	}
+	i := slices.IndexFunc(c.progress, func(p Progress) bool { return p.Store == from })
+	if i < 0 || c.progress[i].Position <= durable {
+		return true
+	}
+	c.progress = slices.Delete(c.progress, i, i+1)
+	c.doubted = append(c.doubted, from)
+	return false
 }
 
 // Progress is what followers and learners reported in this epoch. The slice must not be kept.

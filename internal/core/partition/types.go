@@ -34,6 +34,7 @@ type Image struct {
 	HeadOffset uint64
 	Snapshot   batch.Tail // where the newest snapshot stands; Position 0 without one
 	Damaged    string     // not empty: why the copy must not answer for anything
+	Importing  bool       // it is being made of an image that is not complete: until then it holds nothing
 }
 
 // Snapshot is a state machine's state at a tail, in pages. Written, it names only the pages that changed and those that went; read,

@@ -62,6 +62,12 @@ func (r *replica) append(urgent bool) {
 	r.staged += int64(b.Size()) - r.built
 	r.built = 0
 	r.flights = append(r.flights, flight{b, r.copy.Tail()})
+	r.log.Append(b, link, urgent, r.appendedFunc())
+	r.feedBatch(b)
+}
+
+// appendedFunc is what storage calls when an append is durable, or failed.
+func (r *replica) appendedFunc() func(error) {
 	if r.onAppended == nil {
 		box := r.box
 		r.onAppended = func(err error) {
@@ -72,7 +78,7 @@ func (r *replica) append(urgent bool) {
 			box.Post(appended{})
 		}
 	}
-	r.log.Append(b, link, urgent, r.onAppended)
+	return r.onAppended
 }
 
 // closeBatches appends what gathered since the last flush, unless enough is on its way already.
@@ -142,7 +148,15 @@ func (r *replica) advance(position uint64) {
 		r.land(position)
 		return
 	}
-	if r.phase < claiming {
+	switch {
+	case r.phase == warm && r.copy.Role() != partition.Owner:
+		r.advanceWarm(position)
+		return
+	case r.phase == warm && r.copy.Serving():
+		r.land(position)
+		r.again() // what was inherited
+		return
+	case r.phase < claiming:
 		r.land(position)
 		return
 	}
@@ -166,6 +180,17 @@ func (r *replica) advance(position uint64) {
 		in.told = true
 	}
 	r.side.advanced(r)
+}
+
+// dropFlights forgets batches beyond a cut.
+func (r *replica) dropFlights(end uint64) {
+	n := len(r.flights)
+	for n > 0 && r.flights[n-1].tail.Position > end {
+		n--
+		r.staged -= int64(r.flights[n].b.Size())
+	}
+	clear(r.flights[n:])
+	r.flights = r.flights[:n]
 }
 
 // land lets go of batches that are confirmed.

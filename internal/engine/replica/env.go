@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -31,6 +32,10 @@ type Env struct {
 	Gateways func(ident.Partition) []protocol.Gateway
 	// Serving is told, on the replica's loop, that a partition is served from now on. May be nil.
 	Serving func(ident.Partition)
+	// Peers carries messages to other nodes; nil on a node that has none.
+	Peers Peers
+	// Members changes who follows, by a guarded write to the catalog; nil where nothing may.
+	Members Members
 	// SnapshotEvery is how many applied entries make a snapshot due; 0 is what production wants. A simulation, which has few entries,
 	// sets it low.
 	SnapshotEvery uint64
@@ -41,6 +46,13 @@ type Resources interface {
 	// DeleteResource asks for the deletion of a resource whose owner has closed admission. done is called once, from any
 	// goroutine; an error means that it was refused and that the resource goes on.
 	DeleteResource(incarnation uint64, reason string, done func(error))
+}
+
+// Members changes an assignment's members in the same epoch (design 2 §5, joint rule).
+type Members interface {
+	// ChangeMembers proposes a change. done is called once, from any goroutine: with nil or a refusal by the catalog after the node's
+	// listeners were told of the outcome; with another error where the outcome is not known.
+	ChangeMembers(m catalog.Membership, done func(error))
 }
 
 // SealRequest asks one copy to stop following and growing.

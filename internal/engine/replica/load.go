@@ -132,7 +132,7 @@ func (r *replica) restore(s partition.Snapshot, ok bool, err error) {
 // replay applies the log from where the state stands up to the confirmed position, a chunk at a time.
 func (r *replica) replay() {
 	if r.applied.Position == r.copy.Confirmed() {
-		r.ready()
+		r.current()
 		return
 	}
 	from := r.applied.Position
@@ -169,6 +169,24 @@ func (r *replica) replayed(bs []batch.Batch) error {
 		}
 	}
 	return nil
+}
+
+// current is called when the state has come to the confirmed position.
+func (r *replica) current() {
+	if r.copy.Serving() {
+		r.ready()
+		return
+	}
+	r.loaded()
+	r.phase = warm
+	r.box.Touch()
+}
+
+// again reads on from where the state stands.
+func (r *replica) again() {
+	r.phase = loading
+	r.lane.loading++
+	r.replay()
 }
 
 // ready begins the owner's side. A queue that holds messages first hears which of them gateways hold.

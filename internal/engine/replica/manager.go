@@ -24,7 +24,8 @@ type Manager struct {
 	all     map[ident.Partition]*replica
 	unowned map[ident.Partition]Log // found in the store; the catalog has not spoken of them
 	stopped bool
-	held    atomic.Pointer[string] // why publishes are held; nil: they are not
+	held    atomic.Pointer[string]    // why publishes are held; nil: they are not
+	peers   map[string]ident.Instance // that there is a session with, by node
 
 	recovering atomic.Int64
 	duplicates atomic.Uint64

@@ -48,13 +48,14 @@ func (r *replica) admit(in *inlet, m *protocol.Publish) {
 		in.reply.Send(protocol.PublishExpected{Partition: r.id, Stream: in.stream, Expect: in.source.Expect()})
 		return
 	}
-	if repeated == 0 && len(m.Runs) == 1 && m.Runs[0].Producer == in.source.Producer && !r.side.limited() &&
+	short := r.broken()
+	if short == "" && repeated == 0 && len(m.Runs) == 1 && m.Runs[0].Producer == in.source.Producer && !r.side.limited() &&
 		len(m.Records) <= batch.MaxSize/2 {
 		r.take(batch.Run{Kind: batch.KindRecord, Count: m.Count, Producer: in.source.Producer, First: m.First}, m.Records)
 		in.source.Taken(m.First+uint64(m.Count), r.end())
 		return
 	}
-	a := admission{r: r, in: in, repeated: repeated}
+	a := admission{r: r, in: in, repeated: repeated, short: short}
 	a.each(m)
 	in.source.Taken(m.First+uint64(m.Count), a.at)
 	in.told = true
@@ -82,6 +83,7 @@ type admission struct {
 	r        *replica
 	in       *inlet
 	repeated uint32
+	short    string // why nothing new can be confirmed, and so nothing is admitted
 	at       uint64 // the position that must be confirmed for all to be
 	records  []byte
 	run      batch.Run
@@ -135,6 +137,9 @@ func (a *admission) one(producer, seq, number uint64, repeated bool, h batch.Rec
 		a.refuse(number, 1, "its number is too old to say whether it is stored", true)
 	case verdict == partition.UnknownNamed:
 		a.refuse(number, 1, "unknown producer: it was silent for so long that it was forgotten", false)
+	case a.short != "":
+		a.refuse(number, 1, a.short, false)
+		a.refuseNamed(producer, seq)
 	case !r.side.admit(h):
 		a.refuse(number, 1, "the queue is full", false)
 		a.refuseNamed(producer, seq)

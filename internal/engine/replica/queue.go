@@ -30,7 +30,9 @@ func (q *queueSide) admit(h batch.RecordHeader) bool               { return !q.m
 func (q *queueSide) snapshot() (pages []batch.Page, gone []uint32) { return q.m.Snapshot(false) }
 func (q *queueSide) restore(pages []batch.Page) error              { return q.m.Restore(pages) }
 
-func (q *queueSide) live() (int64, bool) { return q.m.Counts().Bytes, true }
+func (q *queueSide) keep(*replica, int64) {}
+func (q *queueSide) keepAt() int64        { return 0 }
+func (q *queueSide) live() (int64, bool)  { return q.m.Counts().Bytes, true }
 
 func (q *queueSide) trim() {
 	q.m.Trim()
@@ -161,7 +163,7 @@ func (q *queueSide) retain(r *replica) {
 	if o.len() > 0 {
 		spans = joined(spans)
 	}
-	r.log.Retain(r.save.at, spans, r.retained)
+	r.log.Retain(r.owed(r.save.at), spans, r.retained)
 }
 
 // joined sorts spans and joins those that touch.

@@ -22,6 +22,7 @@ type replica struct {
 	id   ident.Partition
 	log  Log
 	copy partition.Copy
+	w    int // copies that a confirm needs, this one included
 	res  *catalog.Resource
 	want *catalog.Assignment // the newest
 
@@ -34,7 +35,12 @@ type replica struct {
 	seals      []sealCopy
 	stopped    []func()
 
-	// Of an owner, from the moment that its mark is confirmed:
+	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
+	feeds    []*feed
+	change   *change
+	saidHeld uint64
+
+	// Of an owner, from the moment that its mark is confirmed, and of a follower as far as it has been confirmed:
 	producers partition.Producers
 	applied   batch.Tail // everything before it is in producers and side
 	side      side
@@ -63,13 +69,14 @@ type replica struct {
 	cancel func() bool
 }
 
-// phase says how far an owner is.
+// phase says how far a copy's state is, and an owner's work with gateways.
 type phase uint8
 
 const (
-	outside phase = iota // not an owner, or its mark is not confirmed
+	outside phase = iota // has no state: not an owner whose mark is confirmed, and not a follower yet
 	queued               // waits for its turn to read its state
 	loading
+	warm     // not an owner, or its mark is not confirmed: the state follows the confirmed position
 	claiming // waits for gateways to say what they hold
 	serving
 )
@@ -167,7 +174,9 @@ func (r *replica) Receive(msg any) {
 	case reopen:
 		r.reopened(m.err)
 	default:
-		r.request(msg)
+		if !r.copies(msg) {
+			r.request(msg)
+		}
 	}
 }
 
@@ -219,7 +228,10 @@ func (r *replica) Flush() {
 		r.tell()
 		r.saveIfDue()
 		r.setTimer()
+	} else {
+		r.flushFollower()
 	}
+	r.tellCopies()
 	r.endStop()
 	if r.builder != nil && r.builder.Empty() {
 		r.lane.builders = append(r.lane.builders, r.builder)
@@ -267,11 +279,14 @@ func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
 	case partition.FindTail:
 		r.findTail(e.Cut)
 	case partition.DropEnd:
+		r.dropFlights(e.Tail.Position)
 		r.log.Cut(e.Tail, r.postStep)
 	case partition.SaveRole:
 		r.log.SetRole(e.Role, e.Epoch, r.postStep)
 	case partition.WriteMark:
 		r.writeMark()
+	case partition.Assumed:
+		r.assumed()
 	case partition.Advanced:
 		r.advance(e.Position)
 	case partition.Closed:

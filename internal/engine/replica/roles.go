@@ -25,7 +25,7 @@ func (r *replica) assign(m assignment) {
 	if mine && r.copy.Damaged() == "" && r.phase < serving {
 		r.expected()
 	}
-	if m.role != partition.Owner && r.phase == outside {
+	if m.role != partition.Owner && r.phase < claiming {
 		r.dismiss("another owner was chosen")
 	}
 	if m.role == partition.None || m.a.Epoch == 0 {
@@ -35,6 +35,11 @@ func (r *replica) assign(m assignment) {
 	if err != nil {
 		r.fail("policy", err)
 		return
+	}
+	r.w = sets[0].W
+	if m.role == partition.Owner {
+		r.setFeeds(m.a)
+		sets = r.joint(sets)
 	}
 	a := partition.Assignment{Epoch: m.a.Epoch, Role: m.role, Starts: m.a.Starts, Sets: sets}
 	r.step(func(fx *partition.Effects) { r.copy.Assign(a, fx) })
@@ -119,6 +124,9 @@ func (r *replica) writeMark() {
 		r.attr(), slog.Uint64("epoch", r.copy.Epoch()), slog.Uint64("position", r.copy.Tail().Position),
 	}})
 	r.reason = ""
+	for _, f := range r.feeds {
+		r.probe(f)
+	}
 	var scratch [64]byte
 	body := partition.AppendEpochMark(scratch[:0], r.copy.Epoch(), machineVersion(r.res.Kind))
 	b := r.build()
@@ -142,6 +150,7 @@ func (r *replica) closeOwner(reason string) {
 	r.inlets, r.held, r.deferred, r.purges, r.gets, r.flights, r.staged = nil, nil, nil, nil, nil, nil, 0
 	r.dropWindow()
 	r.out = nil
+	r.endFeeds()
 	r.discardBuilt()
 	r.unload()
 	r.closing, r.closedBy = "", nil

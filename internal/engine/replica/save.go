@@ -114,8 +114,11 @@ func (r *replica) retained(err error) {
 // setTimer arms a timer for when the machine next has something to do, if that is sooner than what is armed.
 func (r *replica) setTimer() {
 	w := r.claimEnd
-	if r.phase == serving {
+	switch r.phase {
+	case serving:
 		w = r.side.wake(r)
+	case warm:
+		w = r.side.keepAt()
 	}
 	if w == 0 || r.wakeAt != 0 && r.wakeAt <= w {
 		return
@@ -153,7 +156,7 @@ func (r *replica) endStop() {
 	if len(r.stopped) == 0 {
 		return
 	}
-	if r.phase == serving && r.copy.Damaged() == "" {
+	if (r.phase == serving || r.phase == warm) && r.copy.Damaged() == "" {
 		if r.copy.InFlight() > 0 || r.builder != nil && !r.builder.Empty() || r.save.busy {
 			return
 		}

@@ -40,6 +40,10 @@ type side interface {
 	restore(pages []batch.Page) error
 	// live is the bytes of bodies that must be kept; not ok where retention decides that.
 	live() (bytes int64, ok bool)
+	// keep drops what retention lets go of on a copy that does not own; keepAt is the wall time in ms when it has to be called next, 0:
+	// not before something is confirmed.
+	keep(r *replica, now int64)
+	keepAt() int64
 	// retain says to the log what is still needed; it is called when a snapshot of applied state is durable.
 	retain(r *replica)
 	trim()

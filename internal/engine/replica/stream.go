@@ -61,10 +61,7 @@ func (s *streamSide) work(r *replica, now int64) {
 		}
 		return
 	}
-	if s.ageAt != 0 && s.ageAt <= now {
-		s.ageAt = 0
-		s.dropHead(r)
-	}
+	s.keep(r, now)
 	due := s.m.Due(r.applied.Offset, r.lane.fetches[:0])
 	r.lane.fetches = due
 	for len(due) > 0 {
@@ -79,6 +76,16 @@ func (s *streamSide) work(r *replica, now int64) {
 		due = due[n:]
 	}
 }
+
+// keep lets go of what has become too old.
+func (s *streamSide) keep(r *replica, now int64) {
+	if s.ageAt != 0 && s.ageAt <= now {
+		s.ageAt = 0
+		s.dropHead(r)
+	}
+}
+
+func (s *streamSide) keepAt() int64 { return s.ageAt }
 
 // fetch reads once for all readers that stand at one offset.
 func (s *streamSide) fetch(r *replica, group []stream.Fetch) {
@@ -200,7 +207,7 @@ func (s *streamSide) count(r *replica, st *Status) {
 // dropHead lets go of what is past the stream's limits. What the newest snapshot still needs stays until there is a newer one.
 func (s *streamSide) dropHead(r *replica) {
 	set := s.settings
-	if s.dropping || r.phase != serving || set.MaxAge <= 0 && set.MaxBytes <= 0 && set.MaxRecords <= 0 {
+	if s.dropping || r.phase != serving && r.phase != warm || set.MaxAge <= 0 && set.MaxBytes <= 0 && set.MaxRecords <= 0 {
 		return
 	}
 	now := r.now()
@@ -217,6 +224,7 @@ func (s *streamSide) dropHead(r *replica) {
 		r.save.wanted = !r.save.busy
 		below = r.save.at
 	}
+	below = r.owed(below)
 	if oldest := r.log.Oldest(1); below == 0 || len(oldest) == 0 || below <= oldest[0].Position {
 		return
 	}

@@ -57,8 +57,9 @@ func (c *Copy) Image() partition.Image {
 	if c.snap != nil {
 		i.Snapshot = c.snap.at
 	}
-	if i.Damaged == "" && c.importing() != nil {
-		i.Damaged = ErrImporting.Error() // it must not be taken for an empty one
+	if c.importing() != nil { // it must not be taken for a copy that holds a part of the log
+		i.Importing = true
+		i.Head, i.HeadOffset, i.Snapshot = 0, 0, batch.Tail{}
 	}
 	return i
 }

@@ -214,3 +214,24 @@ func (c *Copy) applyChunk(body []byte, live bool) error {
 	c.pending, c.imaging = nil, nil
 	return nil
 }
+
+// Importing is where the image stands that the copy is being made of, for whoever sends it: what it is of and the cursor of the next
+// chunk, in the form that ParsePlace reads. It is nil where none was begun, or it is complete.
+func (c *Copy) Importing() []byte {
+	head, at, ok := c.ImportState()
+	if !ok {
+		return nil
+	}
+	return head.encode(at.encode(nil))
+}
+
+// ParsePlace reads what Importing wrote. It returns ErrBadChunk for anything else.
+func ParsePlace(p []byte) (ImageHead, ImageCursor, error) {
+	d := decoder{p: p}
+	at := d.imageCursor()
+	head := d.imageHead()
+	if d.bad || len(d.p) > 0 {
+		return ImageHead{}, ImageCursor{}, fmt.Errorf("%w: where an image stands", ErrBadChunk)
+	}
+	return head, at, nil
+}

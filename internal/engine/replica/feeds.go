@@ -1,0 +1,294 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// retainForAbsent bounds, in bytes, what an owner keeps of its log for one copy that lags or is away; past it the copy needs an image
+// (design 3).
+const retainForAbsent = 1 << 30
+
+// feed is what an owner does for one other copy.
+type feed struct {
+	partition.Feed
+	learner bool
+	up      bool // there is a session with its node
+	image   *imageFeed
+	reason  string // why it is not fed, for people
+}
+
+func (f *feed) lose() {
+	f.Lose()
+	if f.image != nil {
+		f.image.close()
+		f.image = nil
+	}
+}
+
+// setFeeds brings the feeds in line with an assignment that makes this copy the owner.
+func (r *replica) setFeeds(a *catalog.Assignment) {
+	var next []*feed
+	add := func(m catalog.Member, learner bool) {
+		i := slices.IndexFunc(r.feeds, func(f *feed) bool { return f.Node == m.Node && f.Store == m.Store })
+		if i >= 0 {
+			r.feeds[i].learner = learner
+			next = append(next, r.feeds[i])
+			return
+		}
+		f := &feed{learner: learner}
+		f.Node, f.Store = m.Node, m.Store
+		peer, ok := r.m.peer(m.Node)
+		f.up = ok && peer.Store == m.Store
+		next = append(next, f)
+		r.probe(f)
+	}
+	for _, m := range a.Followers {
+		add(m, false)
+	}
+	for _, m := range a.Learners {
+		add(m, true)
+	}
+	for _, f := range r.feeds {
+		if !slices.Contains(next, f) {
+			f.lose()
+		}
+	}
+	r.feeds = next
+}
+
+// endFeeds is called when the copy does not own any more.
+func (r *replica) endFeeds() {
+	for _, f := range r.feeds {
+		f.lose()
+	}
+	r.feeds, r.change = nil, nil
+}
+
+// probe asks a copy where it stands, if this copy has begun its epoch and the way is open.
+func (r *replica) probe(f *feed) {
+	if f.up && r.copy.Role() == partition.Owner {
+		r.sendCopy(f.Node, protocol.Probe{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local})
+	}
+}
+
+// feedOf is the feed of the copy that a message is from, if the message is of this owner's epoch.
+func (r *replica) feedOf(node string, epoch uint64) *feed {
+	if r.copy.Role() != partition.Owner || epoch != r.copy.Epoch() {
+		return nil
+	}
+	for _, f := range r.feeds {
+		if f.Node == node {
+			return f
+		}
+	}
+	return nil
+}
+
+// standing goes on from where a copy's log ends, if that is a place in this log.
+func (r *replica) standing(m protocol.Standing) {
+	f := r.feedOf(m.From.Node, m.Epoch)
+	if f == nil || f.Store != m.From.Store {
+		return
+	}
+	f.lose()
+	f.up, f.reason = true, m.Damaged
+	if m.Damaged != "" && m.Importing == nil {
+		return
+	}
+	if !f.learner && !r.copy.Returned(f.Store, m.Epoch, m.Durable) {
+		f.reason = fmt.Sprintf("it holds the log up to %d only, and had said more", m.Durable)
+		trace.Error(r.m.env.Trace, "replica.follower.shorter", r.attr(), slog.String("node", f.Node), slog.Uint64("position", m.Durable))
+	}
+	if m.Importing != nil || m.Empty && r.log.Image().Head > 0 {
+		r.sendImage(f, m.Importing)
+		return
+	}
+	r.locate(f, m)
+}
+
+// locate finds the copy's tail in this log by its link.
+func (r *replica) locate(f *feed, m protocol.Standing) {
+	own := r.copy.Tail()
+	at := m.Tail.Position
+	stand := func() {
+		f.Stand(at, m.Durable)
+		r.progressed(f)
+		r.catchUp(f)
+	}
+	switch {
+	case at == 0, at == own.Position && m.Tail.Link == own.Link:
+		stand()
+		return
+	case at >= own.Position:
+		f.reason = fmt.Sprintf("its log ends at %d with another history than this one's", at)
+		trace.Error(r.m.env.Trace, "replica.follower.differs", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
+		return
+	}
+	epoch := r.copy.Epoch()
+	r.readLog(at-1, 1, func(bs []batch.Batch, err error) {
+		if f.Standing() || r.copy.Role() != partition.Owner || r.copy.Epoch() != epoch || !slices.Contains(r.feeds, f) {
+			return
+		}
+		switch {
+		case err != nil:
+			r.fail("read", err)
+		case len(bs) == 0 || bs[0].Position > at: // dropped here
+			r.tooFar(f, at)
+		case bs[0].End() != at || bs[0].Link() != m.Tail.Link:
+			f.reason = fmt.Sprintf("its history differs from this one's below position %d", at)
+			trace.Error(r.m.env.Trace, "replica.follower.differs", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
+		default:
+			stand()
+		}
+	})
+}
+
+// tooFar notes that a copy misses what this log does not hold any more: it can go on only as an image.
+func (r *replica) tooFar(f *feed, at uint64) {
+	f.Lose()
+	f.reason = fmt.Sprintf("it ends at %d, before what is kept here; it needs an image", at)
+	trace.Warn(r.m.env.Trace, "replica.follower.behind", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
+}
+
+// heldBy notes how far a copy holds the log durably.
+func (r *replica) heldBy(m protocol.Held) {
+	f := r.feedOf(m.From.Node, m.Epoch)
+	if f == nil || f.Store != m.From.Store || !f.Standing() {
+		return
+	}
+	f.Held(m.Durable)
+	r.progressed(f)
+	r.catchUp(f)
+}
+
+// progressed tells the protocol, and has a learner admitted that has caught up.
+func (r *replica) progressed(f *feed) {
+	r.step(func(fx *partition.Effects) { r.copy.Progressed(f.Store, r.copy.Epoch(), f.Durable(), fx) })
+	r.admitLearners()
+}
+
+// feedBatch sends a batch at the moment that it is given to this node's own storage: before any sync (design 2 §2, early replication).
+func (r *replica) feedBatch(b batch.Batch) {
+	var msg *protocol.Extend
+	for _, f := range r.feeds {
+		if !f.Takes(b.Position) {
+			continue
+		}
+		if msg == nil {
+			msg = r.extension([]batch.Batch{b})
+		}
+		f.Sent(b.End(), int64(b.Size()), msg.Confirmed)
+		r.sendCopy(f.Node, *msg)
+	}
+}
+
+func (r *replica) extension(bs []batch.Batch) *protocol.Extend {
+	return &protocol.Extend{
+		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Confirmed: r.copy.Confirmed(), Batches: bs,
+	}
+}
+
+// catchUp sends a copy that is behind what it misses next.
+func (r *replica) catchUp(f *feed) {
+	from, ok := f.Behind(r.copy.Tail().Position)
+	if !ok {
+		return
+	}
+	epoch := r.copy.Epoch()
+	r.readLog(from, partition.FeedRead, func(bs []batch.Batch, err error) {
+		if r.copy.Role() != partition.Owner || r.copy.Epoch() != epoch || !f.Read(from) {
+			return
+		}
+		if err != nil {
+			r.fail("read", err)
+			return
+		}
+		if len(bs) == 0 || bs[0].Position != from {
+			r.tooFar(f, from)
+			return
+		}
+		n, size := 0, int64(0)
+		for end := from; n < len(bs) && bs[n].Position == end; n++ {
+			end = bs[n].End()
+			size += int64(bs[n].Size())
+		}
+		msg := r.extension(bs[:n:n])
+		f.Sent(bs[n-1].End(), size, msg.Confirmed)
+		r.sendCopy(f.Node, *msg)
+		r.catchUp(f)
+	})
+}
+
+// readLog reads the log for a copy. Unlike read, what comes is wanted whatever becomes of the state.
+func (r *replica) readLog(from uint64, size int, then func([]batch.Batch, error)) {
+	r.log.Read(from, size, func(bs []batch.Batch, err error) {
+		r.box.Post(call{func() { then(bs, err) }})
+	})
+}
+
+// tellCopies gives the confirmed position to copies to which nothing is on its way that carries it.
+func (r *replica) tellCopies() {
+	if len(r.feeds) == 0 || r.copy.Role() != partition.Owner {
+		return
+	}
+	var msg *protocol.Extend
+	for _, f := range r.feeds {
+		if !f.Tells(r.copy.Confirmed()) {
+			continue
+		}
+		if msg == nil {
+			msg = r.extension(nil)
+		}
+		r.sendCopy(f.Node, *msg)
+	}
+}
+
+// owed is the position from which the log is kept for other copies: what the furthest behind of them, as long as it is not too far,
+// does not hold yet. none: nothing is owed.
+func (r *replica) owed(upTo uint64) uint64 {
+	kept, _ := r.log.Size()
+	for _, f := range r.feeds {
+		at, keeps := f.Durable(), kept < retainForAbsent || f.Standing()
+		if g := f.image; g != nil && g.export != nil {
+			at, keeps = g.export.Position(), true // it goes on from there
+		}
+		if keeps {
+			upTo = min(upTo, at)
+		}
+	}
+	return upTo
+}
+
+// reachable is how many admitted copies there is a way to, this one included.
+func (r *replica) reachable() int {
+	n := 1
+	for _, f := range r.feeds {
+		if f.up && !f.learner {
+			n++
+		}
+	}
+	return n
+}
+
+// broken says why nothing can be confirmed at present, as far as that is known: fewer copies can be reached than a confirm needs. New
+// publishes are refused then: refused beats unknown (design 2 §6).
+func (r *replica) broken() string {
+	if r.w <= 1 || len(r.feeds) == 0 {
+		return ""
+	}
+	if n := r.reachable(); n < r.w {
+		return fmt.Sprintf("%d of the %d copies that a confirm needs can be reached", n, r.w)
+	}
+	return ""
+}
+
+var errNoImages = errors.New("this log cannot be sent as an image")

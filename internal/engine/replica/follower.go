@@ -1,0 +1,115 @@
+package replica
+
+import (
+	"errors"
+
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// follows reports whether the copy follows or learns.
+func (r *replica) follows() bool {
+	role := r.copy.Role()
+	return (role == partition.Follower || role == partition.Learner) && r.want != nil && !r.copy.Applying()
+}
+
+// assumed is called when the copy has begun to follow or to learn.
+func (r *replica) assumed() {
+	r.reason = ""
+	r.endFeeds()
+	r.sayStanding()
+	r.warm()
+}
+
+func (r *replica) probed(m protocol.Probe) {
+	if r.follows() && m.Epoch == r.copy.Epoch() && m.From == r.want.Owner {
+		r.sayStanding()
+	}
+}
+
+// sayStanding tells the owner where this copy's log ends.
+func (r *replica) sayStanding() {
+	s := protocol.Standing{
+		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Learner: r.copy.Role() == partition.Learner,
+		Tail: r.copy.Tail(), Durable: r.copy.Durable().Position, Damaged: r.copy.Damaged(),
+	}
+	s.Empty = s.Tail.Position == 0
+	s.Importing = r.importing()
+	r.saidHeld = s.Durable
+	r.sendCopy(r.want.Owner.Node, s)
+}
+
+// extend continues the log with what the owner sent.
+func (r *replica) extend(m protocol.Extend) {
+	if !r.follows() || m.Epoch != r.copy.Epoch() || m.From != r.want.Owner {
+		return
+	}
+	for _, b := range m.Batches {
+		if b.End() <= r.copy.Tail().Position {
+			continue // it came twice: a batch of this owner's at a place where the log is its already
+		}
+		link := b.Link()
+		if err := r.copy.Follow(m.Epoch, b, link); err != nil {
+			if errors.Is(err, partition.ErrGap) {
+				r.sayStanding()
+			}
+			return
+		}
+		r.flights = append(r.flights, flight{b, r.copy.Tail()})
+		r.staged += int64(b.Size())
+		r.log.Append(b, link, false, r.appendedFunc())
+	}
+	r.step(func(fx *partition.Effects) { _ = r.copy.Learn(m.Epoch, m.Confirmed, fx) }) // ErrStale: checked above
+}
+
+// sayHeld tells the owner how far this copy holds the log, once for all that became durable in a round.
+func (r *replica) sayHeld() {
+	at := r.copy.Durable().Position
+	if at == r.saidHeld || !r.follows() {
+		return
+	}
+	r.saidHeld = at
+	r.sendCopy(r.want.Owner.Node, protocol.Held{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Durable: at})
+}
+
+// warm begins to build the state that confirmed entries make, so that this copy can own without reading its log first, and its log can
+// drop what the state does not need.
+func (r *replica) warm() {
+	if r.phase == outside && r.copy.Damaged() == "" && r.importing() == nil {
+		r.load()
+	}
+}
+
+// advanceWarm applies what has been confirmed: from memory where it just came, else from the log.
+func (r *replica) advanceWarm(position uint64) {
+	for len(r.flights) > 0 && r.flights[0].tail.Position <= r.applied.Position {
+		r.land(r.flights[0].tail.Position)
+	}
+	n := 0
+	for ; n < len(r.flights) && r.flights[n].tail.Position <= position; n++ {
+		f := &r.flights[n]
+		if f.b.Position != r.applied.Position {
+			break
+		}
+		if err := r.apply(f.b, f.tail); err != nil {
+			r.fail("apply", err)
+			return
+		}
+	}
+	r.land(r.applied.Position)
+	if r.applied.Position < position {
+		r.again() // it has come to know of what it took before
+		return
+	}
+	r.side.advanced(r)
+}
+
+// flushFollower does what gathers: tells the owner, and writes snapshots.
+func (r *replica) flushFollower() {
+	r.sayHeld()
+	if r.phase == warm {
+		r.saveIfDue()
+		r.side.keep(r, r.now())
+		r.setTimer()
+	}
+}

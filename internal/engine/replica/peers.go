@@ -1,0 +1,132 @@
+package replica
+
+import (
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// Peers carries what owners and other copies say to each other (core/protocol, copies.go) to other nodes. Send never blocks; what is
+// sent while there is no session with the node is lost, as is what is under way when a session ends.
+type Peers interface {
+	Send(node string, msg any)
+}
+
+// Messages that a manager posts to its replicas.
+type (
+	peerUp   struct{ peer ident.Instance }
+	peerDown struct{ node string }
+)
+
+// PeerUp says that a session with a run of another node has begun. PeerDown comes before it for every session that ends.
+func (m *Manager) PeerUp(peer ident.Instance) {
+	m.mu.Lock()
+	if m.peers == nil {
+		m.peers = map[string]ident.Instance{}
+	}
+	m.peers[peer.Node] = peer
+	m.mu.Unlock()
+	for _, r := range m.sorted() {
+		r.box.Post(peerUp{peer})
+	}
+}
+
+// PeerDown says that the session with a node has ended.
+func (m *Manager) PeerDown(node string) {
+	m.mu.Lock()
+	delete(m.peers, node)
+	m.mu.Unlock()
+	for _, r := range m.sorted() {
+		r.box.Post(peerDown{node})
+	}
+}
+
+// peer is the run of a node that there is a session with.
+func (m *Manager) peer(node string) (ident.Instance, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	i, ok := m.peers[node]
+	return i, ok
+}
+
+// Receive takes a message of core/protocol's copies.go that a peer sent. It is dropped where it names another sender than from, or a
+// partition that has no copy here: who sent it asks again when the copy says where it stands.
+func (m *Manager) Receive(from ident.Instance, msg any) {
+	var p ident.Partition
+	var sender ident.Instance
+	switch x := msg.(type) {
+	case protocol.Probe:
+		p, sender = x.Partition, x.From
+	case protocol.Standing:
+		p, sender = x.Partition, x.From
+	case protocol.Extend:
+		p, sender = x.Partition, x.From
+	case protocol.Held:
+		p, sender = x.Partition, x.From
+	case protocol.ImageChunk:
+		p, sender = x.Partition, x.From
+	case protocol.ImageTaken:
+		p, sender = x.Partition, x.From
+	default:
+		return
+	}
+	if sender != from {
+		return
+	}
+	if r := m.find(p); r != nil {
+		r.box.Post(msg)
+	}
+}
+
+// copies handles what owners and other copies say, and what becomes of the way to them.
+func (r *replica) copies(msg any) bool {
+	switch m := msg.(type) {
+	case protocol.Extend:
+		r.extend(m)
+	case protocol.Held:
+		r.heldBy(m)
+	case protocol.Probe:
+		r.probed(m)
+	case protocol.Standing:
+		r.standing(m)
+	case protocol.ImageChunk:
+		r.imageChunk(m)
+	case protocol.ImageTaken:
+		r.imageTaken(m)
+	case changed:
+		r.changeDone(m)
+	case peerUp:
+		r.peerUp(m.peer)
+	case peerDown:
+		r.peerDown(m.node)
+	default:
+		return false
+	}
+	return true
+}
+
+func (r *replica) peerUp(peer ident.Instance) {
+	for _, f := range r.feeds {
+		if f.Node == peer.Node {
+			f.up = f.Store == peer.Store
+			r.probe(f)
+		}
+	}
+	if r.follows() && r.want.Owner == peer {
+		r.sayStanding()
+	}
+}
+
+func (r *replica) peerDown(node string) {
+	for _, f := range r.feeds {
+		if f.Node == node {
+			f.up = false
+			f.lose()
+		}
+	}
+}
+
+func (r *replica) sendCopy(node string, msg any) {
+	if p := r.m.env.Peers; p != nil {
+		p.Send(node, msg)
+	}
+}
