@@ -1,0 +1,131 @@
+package protocol
+
+import (
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// What nodes and the controller say to each other, beside the catalog. Questions carry a number of the asker's, which the answer
+// repeats; neither is repeated by itself, and both are lost with the session. Source: design 2 §4 and §5.
+
+// Heartbeat says that a node lives. It is small and of one size whatever the node holds.
+type Heartbeat struct {
+	From     ident.Instance
+	Term     uint64 // of the controller that the node last heard
+	Health   string // class of its storage fault (design 2 §10); "" is health
+	Draining bool
+	Sent     int64 // nanoseconds on the sender's monotonic clock: means something to the sender alone
+}
+
+// SealRequests asks a node to seal copies (design 1, "seal").
+type SealRequests struct {
+	Request uint64
+	Term    uint64 // of the controller that asks
+	Items   []Seal
+}
+
+// Seal asks one copy.
+type Seal struct {
+	Partition  ident.Partition
+	Epoch      uint64 // to be promised
+	Transition string
+}
+
+// SealAnswers answers SealRequests, in full or in part: each copy once, when its promise is durable.
+type SealAnswers struct {
+	Request uint64
+	From    ident.Instance
+	Items   []Sealed
+}
+
+// Sealed is what one copy durably holds.
+type Sealed struct {
+	Partition  ident.Partition
+	Transition string
+	Tail       batch.Tail
+	Confirmed  uint64 // the highest confirmed position that the copy knows of
+	Damaged    string // not empty: why it must not count
+	Refused    string // not empty: why it did not seal
+}
+
+// LinksAsk asks a node what the links of its copies are at positions.
+type LinksAsk struct {
+	Request uint64
+	Items   []LinksOf
+}
+
+// LinksOf names positions of one partition's log, ascending.
+type LinksOf struct {
+	Partition ident.Partition
+	Positions []uint64
+}
+
+// LinksAnswer answers LinksAsk.
+type LinksAnswer struct {
+	Request uint64
+	From    ident.Instance
+	Items   []LinksFound
+}
+
+// LinksFound are the links of one copy at the positions asked for; those that it does not have any more are missing.
+type LinksFound struct {
+	Partition ident.Partition
+	Links     []LinkAt
+	Failed    string // not empty: why there is no answer
+}
+
+// LinkAt is the link of a log that ends at a position.
+type LinkAt struct {
+	Position uint64
+	Link     batch.Link
+}
+
+// StatusAsk asks a node how copies stand: those named, or all that it holds.
+type StatusAsk struct {
+	Request    uint64
+	All        bool
+	Partitions []ident.Partition
+}
+
+// StatusAnswer answers StatusAsk. Copies that the node does not hold are missing.
+type StatusAnswer struct {
+	Request uint64
+	From    ident.Instance
+	Items   []CopyStatus
+}
+
+// CopyStatus is how one copy stands, for people. Counts of messages are its owner's to know; other copies say 0.
+type CopyStatus struct {
+	Partition   ident.Partition
+	Role        string
+	State       string
+	Reason      string // why it does not serve
+	Epoch       uint64
+	Position    uint64 // the log's end
+	Offset      uint64
+	Durable     uint64 // position
+	Confirmed   uint64 // position
+	Ready       uint64
+	Unsettled   uint64
+	Consumers   uint64
+	Bytes       int64 // kept in the log
+	Staged      int64 // bytes admitted and not yet confirmed
+	DeadLetters uint64
+	Stuck       string // why the last dead letter was kept
+}
+
+// RunReport tells the controller which runs of other nodes its sender can reach and which not: when a session with one begins or
+// ends, when an attempt to reach one fails in another way than the last, and all at once when a controller's term begins.
+type RunReport struct {
+	From ident.Instance
+	Term uint64 // of the controller that it is for
+	Runs []Run
+}
+
+// Run is one other node as the sender of a report sees it.
+type Run struct {
+	Node   ident.Instance // the last run that a session was with; Boot 0 if there was none
+	Up     bool
+	Cause  string // where it is not up: how the session ended or the attempt failed
+	Reason string
+}
