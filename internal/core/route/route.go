@@ -149,20 +149,20 @@ func (r *Router) binding(b *catalog.Binding, gone bool) {
 func (x *exchange) bind(e entry, gone bool) int {
 	switch x.object.Type {
 	case "fanout":
-		return change(&x.all, e, gone)
+		return change(&x.all, e.binding, gone, e.itself)
 	case "topic":
 		if x.topics == nil {
 			x.topics = &topic{}
 		}
 		return x.topics.bind(e, gone)
 	case "headers":
-		return changeRule(&x.headers, e, gone)
+		return change(&x.headers, e.binding, gone, func() rule { return newRule(e) })
 	}
 	if x.direct == nil {
 		x.direct = map[string][]entry{}
 	}
 	l := x.direct[e.binding.Key]
-	n := change(&l, e, gone)
+	n := change(&l, e.binding, gone, e.itself)
 	if len(l) == 0 {
 		delete(x.direct, e.binding.Key)
 	} else {
@@ -171,14 +171,22 @@ func (x *exchange) bind(e entry, gone bool) int {
 	return n
 }
 
-func change(l *[]entry, e entry, gone bool) int {
-	i, found := slices.BinarySearchFunc(*l, e, func(a, b entry) int { return catalog.CompareBindings(a.binding, b.binding) })
+// bound is an item of a sorted list: what stands for one binding.
+type bound interface{ of() *catalog.Binding }
+
+func (e entry) of() *catalog.Binding { return e.binding }
+
+func (e entry) itself() entry { return e }
+
+// change adds what item makes of a binding to a sorted list, or removes it, and says how many more there are now.
+func change[T bound](l *[]T, b *catalog.Binding, gone bool, item func() T) int {
+	i, found := slices.BinarySearchFunc(*l, b, func(a T, b *catalog.Binding) int { return catalog.CompareBindings(a.of(), b) })
 	switch {
 	case gone && found:
 		*l = slices.Delete(*l, i, i+1)
 		return -1
 	case !gone && !found:
-		*l = slices.Insert(*l, i, e)
+		*l = slices.Insert(*l, i, item())
 		return 1
 	}
 	return 0
@@ -228,9 +236,11 @@ type message struct {
 	asked   bool
 }
 
+// values are the headers by name.
 func (m *message) values() value.Table {
 	if !m.asked && m.headers != nil {
-		m.table = m.headers()
+		m.table = slices.Clone(m.headers())
+		sortByName(m.table)
 	}
 	m.asked = true
 	return m.table

@@ -415,6 +415,18 @@ func TestWorkIsBounded(t *testing.T) {
 	h.do(queueItem("q"), bindItem("amq.topic", "q", strings.Repeat("#.*.", 40)+"z"))
 	h.want("a hard key", h.route("amq.topic", strings.Repeat("a.", 120)+"y"), "")
 	h.want("a hard key that matches", h.route("amq.topic", strings.Repeat("a.", 120)+"z"), "q")
+	// Looking each field of a binding up among a message's headers would.
+	var many value.Table
+	for i := range 400_000 {
+		many = append(many, field(fmt.Sprint("header ", i), i))
+	}
+	h.do(bindItem("amq.headers", "q", "", field("header 7", 7)))
+	h.want("many headers", h.routeHeaders("amq.headers", "", many), "q")
+	r := newRule(entry{binding: &catalog.Binding{Args: many}})
+	sortByName(many)
+	if !r.matches(many) || r.matches(many[1:]) {
+		t.Error("a binding of many fields does not match as it should")
+	}
 }
 
 func TestFastPathDoesNotAllocate(t *testing.T) {

@@ -35,7 +35,7 @@ func (t *topic) bind(e entry, gone bool) int {
 		t = t.child(word)
 		path, words = append(path, t), append(words, word)
 	})
-	n := change(&t.here, e, gone)
+	n := change(&t.here, e.binding, gone, e.itself)
 	for i := len(words) - 1; i >= 0 && path[i+1].empty(); i-- {
 		path[i].drop(words[i])
 	}
