@@ -58,6 +58,11 @@ func (b *backend) Authenticate(ctx context.Context, user, password string, loopb
 
 // propose changes the catalog and turns a refusal into what a client is told.
 func (b *backend) propose(ctx context.Context, items ...catalog.Item) error {
+	return told(b.change(ctx, items...))
+}
+
+// change changes the catalog. The error is a *catalog.Refusal, or a *broker.Error.
+func (b *backend) change(ctx context.Context, items ...catalog.Item) error {
 	cmd, err := catalog.Encode(items...)
 	if err != nil {
 		return broker.Errorf(broker.Precondition, "%s", err)
@@ -72,21 +77,23 @@ func (b *backend) propose(ctx context.Context, items ...catalog.Item) error {
 	if err != nil {
 		return err
 	}
-	if o.err == nil {
-		o.err = o.r.Err()
+	if o.err != nil {
+		return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", o.err)
 	}
+	return o.r.Err()
+}
+
+// told turns a refusal of the catalog into what a client is told.
+func told(err error) error {
 	var refused *catalog.Refusal
-	switch {
-	case o.err == nil:
-		return nil
-	case errors.As(o.err, &refused):
-		code := broker.Precondition
-		if refused.Code == catalog.NotFound {
-			code = broker.NotFound
-		}
-		return broker.Errorf(code, "%s", refused.Error())
+	if !errors.As(err, &refused) {
+		return err
 	}
-	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", o.err)
+	code := broker.Precondition
+	if refused.Code == catalog.NotFound {
+		code = broker.NotFound
+	}
+	return broker.Errorf(code, "%s", refused.Error())
 }
 
 // Users implements admin.Backend.
@@ -102,28 +109,36 @@ func (b *backend) Users(context.Context) ([]catalog.User, error) {
 	return out, nil
 }
 
-// PutUser implements admin.Backend.
+// PutUser implements admin.Backend. It changes the user that it has read, or decides anew: of two who change a password and a role at the
+// same time, neither undoes the other's. Whenever it has to, somebody else's change was made, so it ends.
 func (b *backend) PutUser(ctx context.Context, u admin.UserUpdate) error {
-	next := catalog.User{Name: u.Name}
-	var known bool
-	b.n.View(func(v *catalog.View) {
-		if have := v.User(u.Name); have != nil {
-			next, known = *have, true
-		}
-	})
+	hash := ""
 	if u.Password != nil {
-		hash, err := passwords.Hash(*u.Password, nil)
-		if err != nil {
+		var err error
+		if hash, err = passwords.Hash(*u.Password, nil); err != nil {
 			return err
 		}
-		next.Hash = hash
-	} else if !known {
-		return broker.Errorf(broker.Precondition, "user '%s' does not exist yet: a new user needs a password", u.Name)
 	}
-	if u.Roles != nil {
-		next.Roles = *u.Roles
+	for {
+		next := catalog.User{Name: u.Name}
+		var known bool
+		b.n.View(func(v *catalog.View) {
+			if have := v.User(u.Name); have != nil {
+				next, known = *have, true
+			}
+		})
+		if u.Password != nil {
+			next.Hash = hash
+		} else if !known {
+			return broker.Errorf(broker.Precondition, "user '%s' does not exist yet: a new user needs a password", u.Name)
+		}
+		if u.Roles != nil {
+			next.Roles = *u.Roles
+		}
+		if err := b.change(ctx, catalog.PutUser(next)); catalog.CodeOf(err) != catalog.VersionMoved {
+			return told(err)
+		}
 	}
-	return b.propose(ctx, catalog.PutUser(next))
 }
 
 // DeleteUser implements admin.Backend.

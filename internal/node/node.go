@@ -158,7 +158,8 @@ func (n *Node) bootstrap() ([]byte, error) {
 }
 
 // Start brings the node up: the catalog, this run's registration, and a transition for every partition that an earlier run owned. done
-// is called once, from any goroutine: when clients may come, or with why not.
+// is called once, from any goroutine: when clients may come, or with why not. A node whose start failed is stopped like any other: until
+// then it has its directory open.
 func (n *Node) Start(done func(error)) {
 	n.started = done
 	n.consensus.Start(func(err error) {

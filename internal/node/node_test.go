@@ -302,6 +302,9 @@ func TestAStartThatFailsSaysSo(t *testing.T) {
 	if err == nil || n.Ready() == nil {
 		t.Fatalf("the start ended with %v, ready: %v", err, n.Ready())
 	}
+	stopped := false
+	n.Stop(func(error) { stopped = true })
+	w.await("the end of a node whose start failed", func() bool { return stopped })
 	w.crash()
 	w.disk.Heal()
 	w.start() // the same directory goes on where it was

@@ -135,7 +135,16 @@ func (s *server) startNode() error {
 	s.node = n
 	started := make(chan error, 1)
 	n.Start(func(err error) { started <- err })
-	return <-started
+	if err := <-started; err != nil {
+		return errors.Join(err, s.stopNode())
+	}
+	return nil
+}
+
+func (s *server) stopNode() error {
+	done := make(chan error, 1)
+	s.node.Stop(func(err error) { done <- err })
+	return <-done
 }
 
 func (s *server) serveFronts() {
@@ -167,7 +176,5 @@ func (s *server) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	err := errors.Join(s.amqp.Shutdown(ctx), s.admin.Shutdown(ctx))
-	done := make(chan error, 1)
-	s.node.Stop(func(err error) { done <- err })
-	return errors.Join(err, <-done)
+	return errors.Join(err, s.stopNode())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -88,6 +89,22 @@ func TestServeTouchesNothingWhereAnAddressIsTaken(t *testing.T) {
 	}
 }
 
+// A store belongs to the name that it was made under: a start under another one fails, and leaves the directory to who comes next.
+func TestServeLeavesNothingOpenWhereTheStartFails(t *testing.T) {
+	cfg := settings(t, nil)
+	run := func(name string) error {
+		cfg.Name = name
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		return Serve(ctx, cfg, ServeOptions{Listening: func(Addresses) { cancel() }})
+	}
+	must(t, run("one"))
+	if err := run("two"); catalog.CodeOf(err) != catalog.StoreMoved {
+		t.Fatalf("under another name: %v", err)
+	}
+	must(t, run("one"))
+}
+
 // newBackend runs a node on real loops, without fronts.
 func newBackend(t *testing.T) *backend {
 	t.Helper()
@@ -169,6 +186,43 @@ func TestUsersAndRights(t *testing.T) {
 	wantCode(t, "a user that is gone", b.DeleteUser(ctx, "eve"), broker.NotFound)
 	_, err = b.Authenticate(ctx, "eve", password, true)
 	wantCode(t, "who was deleted", err, broker.AuthFailed)
+}
+
+// While some change a user's roles all the time, another changes the password: it stays changed.
+func TestNobodyUndoesAnothersChangeOfAUser(t *testing.T) {
+	b, ctx := newBackend(t), t.Context()
+	password := "first"
+	must(t, b.PutUser(ctx, admin.UserUpdate{Name: "eve", Password: &password}))
+	const others = 3
+	stop, ended := make(chan struct{}), make(chan error, others)
+	for w := range others {
+		go func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					ended <- nil
+					return
+				default:
+				}
+				roles := []string{fmt.Sprintf("role %d of %d", i, w)}
+				if err := b.PutUser(ctx, admin.UserUpdate{Name: "eve", Roles: &roles}); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+	}
+	for i := range 5 {
+		password = fmt.Sprint("password ", i)
+		must(t, b.PutUser(ctx, admin.UserUpdate{Name: "eve", Password: &password}))
+	}
+	close(stop)
+	for range others {
+		must(t, <-ended)
+	}
+	if roles, err := b.Authenticate(ctx, "eve", password, true); err != nil || len(roles) != 1 {
+		t.Errorf("after all changes: roles %v, %v", roles, err)
+	}
 }
 
 func TestWhatOperatorsSee(t *testing.T) {

@@ -61,7 +61,7 @@ func TestUnknownStops(t *testing.T) {
 		"a later format":            {[]byte{Format + 1, 0}, ErrUnknownCommand},
 		"format 0":                  {[]byte{0, 0}, ErrUnknownCommand},
 		"an operation unknown":      {[]byte{Format, 1, 200, 0}, ErrUnknownCommand},
-		"a format raised":           {mustEncode(t, RaiseFormat(1, 2)), ErrUnknownCommand},
+		"a format raised":           {mustEncode(t, RaiseFormat(Format, Format+1)), ErrUnknownCommand},
 		"nothing":                   {nil, ErrMalformed},
 		"an item cut":               {mustEncode(t, CreateVHost("x"))[:4], ErrMalformed},
 		"a field more":              {[]byte{Format, 1, byte(opCreateVHost), 3, 1, 'x', 0}, ErrMalformed},

@@ -155,6 +155,7 @@ func (c *coder) user(u *User) {
 	c.str(&u.Name)
 	c.str(&u.Hash)
 	list(c, &u.Roles, (*coder).name)
+	c.u64(&u.Version)
 }
 
 func (c *coder) permission(p *Permission) {

@@ -204,7 +204,8 @@ func DeleteResource(vhost, name string, incarnation uint64) Item {
 	return item(opDeleteResource, func(c *coder) { c.str(&vhost); c.str(&name); c.u64(&incarnation) })
 }
 
-// PutUser adds or replaces a user.
+// PutUser adds or replaces a user if its version is still the one given; 0 means that there must be none. The user's next version is the
+// catalog's to give.
 func PutUser(u User) Item { return item(opPutUser, func(c *coder) { c.user(&u) }) }
 
 // DeleteUser removes a user and its permissions.

@@ -44,7 +44,24 @@ func (s *State) putUser(u *User) ItemResult {
 	if u.Name == "" || len(u.Name) > MaxName {
 		return refuse(Refusal{Code: Invalid, What: "user", Name: u.Name, Argument: "name", Want: "1 to 255 bytes"})
 	}
-	return replace(s, s.view.User(u.Name), u)
+	have, at := s.view.User(u.Name), uint64(0)
+	if have != nil {
+		at = have.Version
+	}
+	if refused := moved("user", u.Name, at, u.Version); refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	s.versions++
+	u.Version = s.versions
+	return replace(s, have, u)
+}
+
+// moved refuses what was decided on another version than the present one.
+func moved(what, name string, at, decided uint64) *Refusal {
+	if at == decided {
+		return nil
+	}
+	return &Refusal{Code: VersionMoved, What: what, Name: name, Argument: "version", Have: number(at), Want: number(decided)}
 }
 
 // replace puts an object in the place of have, which may be nil.
@@ -257,12 +274,7 @@ func (s *State) settingAt(name string, version uint64) (*Setting, *Refusal) {
 	if have != nil {
 		at = have.Version
 	}
-	if at != version {
-		return have, &Refusal{
-			Code: VersionMoved, What: "setting", Name: name, Argument: "version", Have: number(at), Want: number(version),
-		}
-	}
-	return have, nil
+	return have, moved("setting", name, at, version)
 }
 
 func (s *State) putSetting(a *args) ItemResult {

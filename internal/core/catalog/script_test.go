@@ -136,7 +136,7 @@ func describe(o any) string {
 	case *catalog.Token:
 		return fmt.Sprintf("token %s for %q until %d", o.ID, o.Node, o.Expires)
 	case *catalog.User:
-		return "user " + o.Name
+		return fmt.Sprintf("user %s version %d", o.Name, o.Version)
 	case *catalog.Permission:
 		return fmt.Sprintf("permission %s in %s %q %q %q", o.User, o.VHost, o.Configure, o.Write, o.Read)
 	case *catalog.Setting:
@@ -248,7 +248,7 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 	case "delete-queue":
 		return catalog.DeleteResource(vhost, w["name"], w.num("incarnation"))
 	case "user":
-		return catalog.PutUser(catalog.User{Name: w["name"]})
+		return catalog.PutUser(catalog.User{Name: w["name"], Version: w.num("version")})
 	case "delete-user":
 		return catalog.DeleteUser(w["name"])
 	case "permit":

@@ -4,7 +4,7 @@ import "fmt"
 
 // A snapshot is:
 //
-//	u8 format | uvarint index, incarnations, runs, versions of settings | optional cluster | lists of settings, nodes,
+//	u8 format | uvarint index, incarnations, runs, versions | optional cluster | lists of settings, nodes,
 //	removed stores, tokens, virtual hosts, users, permissions, exchanges, resources, bindings, each sorted
 //
 // The same state gives the same bytes, whatever commands led to it.

@@ -14,7 +14,7 @@ type State struct {
 	// Sequences: what they gave is never given again.
 	incarnations uint64
 	runs         uint32
-	versions     uint64 // of settings
+	versions     uint64 // of settings and users
 
 	changes []Change
 	names   map[string]string // strings that objects share

@@ -184,6 +184,8 @@ type User struct {
 	Hash string `json:"hash"`
 	// Roles: "administrator" may do everything on the admin port, "monitoring" may read there.
 	Roles []string `json:"roles,omitempty"`
+	// Version is another with every change. Of a user that is put, it is the one that the change was decided on.
+	Version uint64 `json:"version"`
 }
 
 // Permission is what a user may do in a virtual host: regular expressions on names, as RabbitMQ has them.

@@ -176,6 +176,7 @@ func (s *Shard) sendProposals() {
 		group := ps[:n:n]
 		ps = ps[n:]
 		if err != nil {
+			err := broker.Errorf(broker.Precondition, "the arguments are too large or nested too deep: %v", err)
 			for _, p := range group {
 				s.post(func() { p.done(catalog.ItemResult{}, err) })
 			}

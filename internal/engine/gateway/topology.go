@@ -12,9 +12,10 @@ import (
 
 // answer turns the catalog's word on an item into an error for the client.
 func answer(o catalog.ItemResult, err error) *broker.Error {
+	var said *broker.Error
 	switch {
-	case errors.Is(err, catalog.ErrTooLarge), errors.Is(err, catalog.ErrMalformed): // it was not proposed: the client asks for too much
-		return broker.Errorf(broker.Precondition, "the arguments are too large or nested too deep: %v", err)
+	case errors.As(err, &said):
+		return said
 	case err != nil:
 		return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %v", err)
 	}
