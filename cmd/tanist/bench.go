@@ -203,27 +203,37 @@ func newBenchQueues() *cobra.Command {
 func newBenchIdle() *cobra.Command {
 	var o benchOptions
 	var queues int
+	var settle time.Duration
 	c := &cobra.Command{
 		Use: "idle", Short: "Memory of idle queues, and restart with them", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.scratch(func(program, dir string) error {
-				r, err := bench.Idle(c.Context(), program, dir, queues)
+				r, err := bench.Idle(c.Context(), program, dir, queues, settle)
 				if err != nil {
 					return err
 				}
 				if o.json {
 					return printJSON(c.OutOrStdout(), r)
 				}
+				kib := func(m bench.IdleMemory) (heap, resident float64) {
+					return m.HeapPerQueue / 1024, m.ResidentPerQueue / 1024
+				}
+				declared, declaredResident := kib(r.Declared)
+				restarted, restartedResident := kib(r.Restarted)
 				_, err = fmt.Fprintf(c.OutOrStdout(), `%d idle queues, declared in %.1f s
-memory over the empty node: %.1f KiB of heap a queue, %.1f KiB resident (budget ≤ 4 KiB)
+each, over the empty node of %.0f MiB, after %.0f s alone:
+  freshly declared  %.1f KiB of heap, %.1f KiB resident (budget ≤ 4 KiB)
+  after a restart   %.1f KiB of heap, %.1f KiB resident (budget ≤ 4 KiB)
 restart after kill -9: clients let in after %.2f s, every queue ready after %.2f s (budget ≤ 3 s)
-`, r.Queues, r.DeclareSeconds, r.HeapPerQueue/1024, r.RSSPerQueue/1024, r.AcceptSeconds, r.RestartSeconds)
+`, r.Queues, r.DeclareSeconds, float64(r.Empty.Resident)/(1<<20), r.SettleSeconds, declared, declaredResident, restarted, restartedResident,
+					r.AcceptSeconds, r.RestartSeconds)
 				return err
 			})
 		},
 	}
 	o.addCommon(c)
 	c.Flags().IntVar(&queues, "queues", 10000, "how many")
+	c.Flags().DurationVar(&settle, "settle", 40*time.Second, "how long to leave the broker alone before each measurement")
 	return c
 }
 

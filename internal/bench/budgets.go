@@ -52,18 +52,37 @@ func Queues(ctx context.Context, t Target, l Load, many int) (out QueuesResult, 
 
 // IdleResult says what queues cost that nobody uses.
 type IdleResult struct {
-	Queues          int     `json:"queues"`
-	DeclareSeconds  float64 `json:"declare_seconds"`
-	HeapPerQueue    float64 `json:"heap_bytes_per_queue"`     // after a restart, over the empty node
-	RSSPerQueue     float64 `json:"resident_bytes_per_queue"` // the same, as the system sees it
-	RestartSeconds  float64 `json:"restart_seconds"`          // after kill -9, until every queue is ready
-	AcceptSeconds   float64 `json:"accept_seconds"`           // until clients are let in
-	EmptyResident   float64 `json:"empty_resident_mib"`
-	CrowdedResident float64 `json:"crowded_resident_mib"`
+	Queues         int        `json:"queues"`
+	SettleSeconds  float64    `json:"settle_seconds"` // that the broker was left alone for before each measurement
+	DeclareSeconds float64    `json:"declare_seconds"`
+	RestartSeconds float64    `json:"restart_seconds"` // after kill -9, until every queue is ready
+	AcceptSeconds  float64    `json:"accept_seconds"`  // until clients are let in
+	Empty          Footprint  `json:"empty"`
+	Declared       IdleMemory `json:"declared"`  // by the process that they were declared to
+	Restarted      IdleMemory `json:"restarted"` // by the next one, after kill -9
 }
 
-// Idle starts a broker, measures it empty, declares queues, kills it, and measures it again once they are ready.
-func Idle(ctx context.Context, program, dir string, queues int) (out IdleResult, err error) {
+// Footprint is the memory of a process.
+type Footprint struct {
+	Heap     int64 `json:"heap_bytes"`     // objects, with those that are dead and not collected
+	Resident int64 `json:"resident_bytes"` // as the system sees it
+}
+
+// IdleMemory is that of a broker with queues, and each queue's part of what it has more than the empty one.
+type IdleMemory struct {
+	Footprint
+	HeapPerQueue     float64 `json:"heap_bytes_per_queue"`
+	ResidentPerQueue float64 `json:"resident_bytes_per_queue"`
+}
+
+func (f Footprint) over(empty Footprint, queues int) IdleMemory {
+	return IdleMemory{f, float64(f.Heap-empty.Heap) / float64(queues), float64(f.Resident-empty.Resident) / float64(queues)}
+}
+
+// Idle starts a broker, measures it empty, declares queues, measures it, kills it, and measures it again once they are ready. Before
+// each measurement it is left alone for as long as settle says, so that what is counted is what stays.
+func Idle(ctx context.Context, program, dir string, queues int, settle time.Duration) (out IdleResult, err error) {
+	out.Queues, out.SettleSeconds = queues, settle.Seconds()
 	p, err := NewProcess(program, dir)
 	if err != nil {
 		return out, err
@@ -72,8 +91,7 @@ func Idle(ctx context.Context, program, dir string, queues int) (out IdleResult,
 	if _, _, err = p.Start(ctx); err != nil {
 		return out, err
 	}
-	empty, err := settled(ctx, p.Probe())
-	if err != nil {
+	if out.Empty, err = settled(ctx, p.Probe(), settle); err != nil {
 		return out, err
 	}
 	names := make([]string, queues)
@@ -87,7 +105,12 @@ func Idle(ctx context.Context, program, dir string, queues int) (out IdleResult,
 	}); err != nil {
 		return out, err
 	}
-	declared := time.Since(began)
+	out.DeclareSeconds = time.Since(began).Seconds()
+	now, err := settled(ctx, p.Probe(), settle)
+	if err != nil {
+		return out, err
+	}
+	out.Declared = now.over(out.Empty, queues)
 	if err := p.Stop(true); err != nil {
 		return out, err
 	}
@@ -95,34 +118,21 @@ func Idle(ctx context.Context, program, dir string, queues int) (out IdleResult,
 	if err != nil {
 		return out, err
 	}
-	crowded, err := settled(ctx, p.Probe())
-	if err != nil {
+	out.AcceptSeconds, out.RestartSeconds = accepting.Seconds(), ready.Seconds()
+	if now, err = settled(ctx, p.Probe(), settle); err != nil {
 		return out, err
 	}
-	n := float64(queues)
-	return IdleResult{
-		Queues: queues, DeclareSeconds: declared.Seconds(), HeapPerQueue: float64(crowded.HeapLive-empty.HeapLive) / n,
-		RSSPerQueue: float64(crowded.Resident-empty.Resident) / n, RestartSeconds: ready.Seconds(), AcceptSeconds: accepting.Seconds(),
-		EmptyResident: float64(empty.Resident) / (1 << 20), CrowdedResident: float64(crowded.Resident) / (1 << 20),
-	}, nil
+	out.Restarted = now.over(out.Empty, queues)
+	return out, nil
 }
 
-// settled reads a probe until the process is left alone by its collector: the runtime collects at least every two minutes, which is too
-// long to wait for, so the least heap of several readings over a while counts.
-func settled(ctx context.Context, p Probe) (least Reading, err error) {
-	for i := range 20 {
-		r, err := p.Read(ctx)
-		if err != nil {
-			return r, err
-		}
-		if i == 0 || r.HeapLive < least.HeapLive {
-			least = r
-		}
-		if !wait(ctx, 250*time.Millisecond) {
-			return least, errors.New("interrupted")
-		}
+// settled measures a process that nobody asked anything for a while.
+func settled(ctx context.Context, p Probe, settle time.Duration) (Footprint, error) {
+	if !wait(ctx, settle) {
+		return Footprint{}, errors.New("interrupted")
 	}
-	return least, nil
+	r, err := p.Read(ctx) // what the system sees is read before the broker is asked
+	return Footprint{Heap: r.HeapLive, Resident: r.Resident}, err
 }
 
 // StartResult says how soon an empty node lets clients in.

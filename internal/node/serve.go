@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
@@ -71,6 +72,11 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
+	memory, done := context.WithCancel(ctx)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { keepMemory(memory) })
+	defer keeper.Wait()
+	defer done()
 	s.exec = exec.New(0)
 	defer s.exec.Stop()
 	if err := s.startNode(); err != nil {

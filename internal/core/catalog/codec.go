@@ -57,6 +57,9 @@ func (c *coder) stream(s *stream.Settings) {
 	c.i64(&s.MaxRecords)
 }
 
+// plain are the settings of most queues, kept once. Objects of the catalog never change.
+var plain queue.Settings
+
 func (c *coder) resource(r *Resource) {
 	c.u64(&r.Incarnation)
 	c.name(&r.VHost)
@@ -67,6 +70,9 @@ func (c *coder) resource(r *Resource) {
 	c.bool(&r.Exclusive)
 	optional(c, &r.Home, (*coder).home)
 	optional(c, &r.Queue, (*coder).queue)
+	if c.reading && r.Queue != nil && *r.Queue == (queue.Settings{}) {
+		r.Queue = &plain
+	}
 	optional(c, &r.Stream, (*coder).stream)
 	c.table(&r.Args)
 	c.name(&r.Policy)

@@ -227,7 +227,7 @@ func (s *State) recordPending(x *args) ItemResult {
 		})
 	}
 	after := *a
-	after.Pending = &x.pending
+	after.Pending = new(x.pending) // not the field: it would keep all of the arguments
 	return s.assign(after)
 }
 
@@ -251,7 +251,7 @@ func (s *State) commitTransition(t *Commit) ItemResult {
 	after := *a
 	after.Epoch, after.Owner, after.Followers, after.Learners, after.Pending = t.Start.Epoch, t.Owner, t.Followers, t.Learners, nil
 	from := max(0, len(a.Starts)+1-keepStarts)
-	after.Starts = append(slices.Clone(a.Starts[from:]), t.Start)
+	after.Starts = append(append(make([]HistoryStart, 0, len(a.Starts)-from+1), a.Starts[from:]...), t.Start)
 	return s.assign(after)
 }
 

@@ -224,6 +224,7 @@ func (s *State) declareResource(a *args) ItemResult {
 	if refused := s.validResource(r, a); refused != nil {
 		return ItemResult{Refused: refused}
 	}
+	r = new(a.resource) // what stays must not keep all of the arguments with it
 	s.incarnations++
 	r.Incarnation = s.incarnations
 	if r.Home != nil {

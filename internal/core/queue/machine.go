@@ -9,8 +9,8 @@ import (
 // Machine is the state of one queue. It is not safe for use by several goroutines. Empty, it takes some 300 bytes, as an
 // owner some 300 more.
 type Machine struct {
-	settings Settings
-	limited  bool // a length limit is set
+	settings *Settings // never changed
+	limited  bool      // a length limit is set
 
 	// Replicated: a function of the log.
 	pages    []*page // ascending; nothing lives between them
@@ -32,9 +32,16 @@ type Machine struct {
 // dead is a dead letter that waits; the lists of the lanes are in order of number.
 type dead struct{ number, offset uint64 }
 
+// plain are the settings of most queues, kept once.
+var plain Settings
+
 // New makes the machine of a queue whose log is empty.
 func New(s Settings) *Machine {
-	return &Machine{settings: s, limited: s.MaxLength != nil || s.MaxBytes != nil, headDirty: true}
+	kept := &plain
+	if s != plain {
+		kept = new(s)
+	}
+	return &Machine{settings: kept, limited: s.MaxLength != nil || s.MaxBytes != nil, headDirty: true}
 }
 
 // Next is the offset of the next record to be applied.

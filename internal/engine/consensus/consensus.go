@@ -43,7 +43,7 @@ type Env struct {
 	// The node must stop too.
 	Failed func(error)
 	// SnapshotBytes is how much the log grows before a snapshot replaces it, or twice the last snapshot if that is more;
-	// 0: 4 MiB.
+	// 0: 4 MiB. A log that is left alone is replaced sooner: it is kept in memory, and read again by the next start.
 	SnapshotBytes int
 	// MaxInFlight bounds the proposals that wait for an outcome; 0: 65 536.
 	MaxInFlight int
@@ -81,6 +81,7 @@ type Consensus struct {
 	grown       int               // bytes of entries since the last snapshot
 	lastSize    int               // of the last snapshot
 	saving      *raftpb.ConfState // of the snapshot being written; nil: none is
+	watching    bool              // a look whether the log is quiet is to come
 }
 
 type proposal struct {
@@ -117,6 +118,7 @@ type (
 	}
 	first     struct{ err error } // the snapshot that a new log begins with
 	delivered struct{ msg []byte }
+	quiet     struct{ writes uint64 } // as many as there were
 	wanted    struct{ done func(Status) }
 	reading   struct{ done func(error) }
 )
@@ -207,6 +209,8 @@ func (c *Consensus) Receive(msg any) {
 		c.receiveMessage(m.msg)
 	case reading:
 		c.receiveBarrier(m.done)
+	case quiet:
+		c.receiveQuiet(m)
 	case wanted:
 		m.done(c.status())
 	case stop:

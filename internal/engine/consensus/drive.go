@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -110,6 +111,7 @@ func (c *Consensus) append(m *raftpb.Message) {
 	c.writeSeq++
 	w := &write{seq: c.writeSeq, entries: m.GetEntries(), responses: m.GetResponses()}
 	c.writes = append(c.writes, w)
+	c.watch()
 	if len(w.entries) == 0 && c.hard == nil {
 		c.settle() // nothing to write, but earlier writes come first
 		return
@@ -277,7 +279,40 @@ func (c *Consensus) passBarriers() {
 
 // compact replaces the log by a snapshot once it has grown by as much as a snapshot may cost.
 func (c *Consensus) compact() {
-	if c.saving != nil || c.err != nil || c.grown < max(c.env.SnapshotBytes, 2*c.lastSize) || c.state.Index() == 0 {
+	if c.grown >= max(c.env.SnapshotBytes, 2*c.lastSize) {
+		c.save()
+	}
+}
+
+const (
+	// quietAfter is how long nothing is written before a smaller log is worth a snapshot.
+	quietAfter = 5 * time.Second
+	// quietBytes is how much it has grown then, or a quarter of the last snapshot if that is more.
+	quietBytes = 64 << 10
+)
+
+// watch has the log looked at when it may have become quiet.
+func (c *Consensus) watch() {
+	if !c.watching {
+		c.watching = true
+		c.box.After(quietAfter, quiet{c.writeSeq})
+	}
+}
+
+func (c *Consensus) receiveQuiet(m quiet) {
+	c.watching = false
+	switch {
+	case c.err != nil:
+	case m.writes != c.writeSeq || c.saving != nil:
+		c.watch()
+	case c.grown >= max(min(quietBytes, c.env.SnapshotBytes), c.lastSize/4):
+		c.save()
+	}
+}
+
+// save writes a snapshot of what is applied.
+func (c *Consensus) save() {
+	if c.saving != nil || c.err != nil || c.state.Index() == 0 {
 		return
 	}
 	c.saving = c.conf

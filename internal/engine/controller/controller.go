@@ -280,6 +280,9 @@ func (c *Controller) Flush() {
 		waits = append(waits, w)
 	}
 	c.settled = true
+	if len(c.open) == 0 {
+		c.open = map[ident.Partition]*transition{} // a map keeps the room that a start with many partitions took
+	}
 	c.env.Settled(waits)
 	if len(waits) > 0 && !c.timer {
 		c.timer = true

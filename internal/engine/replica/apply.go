@@ -160,8 +160,8 @@ func (m *Manager) DropUnknown() []ident.Partition {
 	logs := make([]Log, len(ps))
 	for i, p := range ps {
 		logs[i] = m.unowned[p]
-		delete(m.unowned, p)
 	}
+	m.unowned = map[ident.Partition]Log{} // anew: a map keeps the room that it once took
 	m.mu.Unlock()
 	for i, p := range ps {
 		logs[i].Delete(m.dropped(p))
@@ -186,6 +186,9 @@ func (m *Manager) node(n *catalog.Node) {
 	}
 }
 
+// alone is the sets of an owner without followers, kept once.
+var alone = []partition.Set{{W: 1}}
+
 // setsOf is what confirms an entry under an assignment.
 func setsOf(res *catalog.Resource, a *catalog.Assignment) ([]partition.Set, error) {
 	text := a.Policy
@@ -197,6 +200,9 @@ func setsOf(res *catalog.Resource, a *catalog.Assignment) ([]partition.Set, erro
 		return nil, fmt.Errorf("assignment of %s: %w", a.Partition, err)
 	}
 	s := partition.Set{W: quorum.W(policy, a.Eligible(), res.Kind)}
+	if s.W == 1 && len(a.Followers) == 0 {
+		return alone, nil
+	}
 	for _, f := range a.Followers {
 		s.Followers = append(s.Followers, f.Store)
 	}

@@ -46,6 +46,9 @@ type lane struct {
 	toLoad   []*replica // that wait for their turn to
 }
 
+// maxBuilders bounds the spare builders of a loop: one for each replica that appends in the same round, within reason.
+const maxBuilders = 1024
+
 // maxLoading bounds the replicas of one loop that read their state at a time.
 const maxLoading = 64
 

@@ -234,7 +234,9 @@ func (r *replica) Flush() {
 	r.tellCopies()
 	r.endStop()
 	if r.builder != nil && r.builder.Empty() {
-		r.lane.builders = append(r.lane.builders, r.builder)
+		if len(r.lane.builders) < maxBuilders {
+			r.lane.builders = append(r.lane.builders, r.builder)
+		}
 		r.builder = nil
 	}
 }

@@ -1,42 +1,98 @@
 package storage
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
-// cache bounds the newest batches in memory over all copies: first in, first out. A batch enters once it is in the journal.
+// cacheSeconds is how long a batch is kept in memory at most. Who reads something older reads it from the file, many batches at a time;
+// what nobody reads does not stay.
+const cacheSeconds = 10
+
+// cache bounds the newest batches in memory over all copies, by size and by age: first in, first out. A batch enters once it is in the
+// journal.
 type cache struct {
-	mu    sync.Mutex
-	limit int64
-	bytes int64
-	queue []cached
-	next  int
+	mu      sync.Mutex
+	limit   int64
+	bytes   int64
+	queue   []cached
+	next    int
+	seconds uint32 // counted by rest
 }
 
 type cached struct {
 	c    *Copy
 	end  uint64
-	size int
+	size uint32
+	born uint32 // in cache.seconds
 }
 
 // add counts a batch of c that ends at end, and lets the oldest go.
 func (k *cache) add(c *Copy, end uint64, size int) {
 	k.mu.Lock()
-	k.queue = append(k.queue, cached{c, end, size})
+	k.queue = append(k.queue, cached{c, end, uint32(size), k.seconds})
 	k.bytes += int64(size)
 	var gone []cached
 	for k.bytes > k.limit && k.next < len(k.queue)-1 {
-		gone = append(gone, k.queue[k.next])
-		k.bytes -= int64(k.queue[k.next].size)
-		k.queue[k.next] = cached{}
-		k.next++
+		gone = append(gone, k.pop())
 	}
 	if k.next > 1024 && k.next > len(k.queue)/2 {
 		k.queue = append(k.queue[:0], k.queue[k.next:]...)
 		k.next = 0
 	}
 	k.mu.Unlock()
+	release(gone)
+}
+
+func (k *cache) pop() cached {
+	o := k.queue[k.next]
+	k.bytes -= int64(o.size)
+	k.queue[k.next] = cached{}
+	k.next++
+	return o
+}
+
+func release(gone []cached) {
 	for _, g := range gone {
 		g.c.forget(g.end)
 	}
+}
+
+// rest is called once a second and lets go of what is too old.
+func (k *cache) rest() {
+	k.mu.Lock()
+	k.seconds++
+	var gone []cached
+	for k.next < len(k.queue) && k.seconds-k.queue[k.next].born > cacheSeconds {
+		gone = append(gone, k.pop())
+	}
+	if k.next == len(k.queue) {
+		k.queue, k.next = nil, 0
+	}
+	k.mu.Unlock()
+	release(gone)
+}
+
+// rest is called once a second. A writer that had nothing to do since the last time gives back the space that it works with: a burst,
+// such as the start of many copies, must not hold it for ever.
+func (w *writer) rest() {
+	w.s.cache.rest()
+	if w.restedAt != w.sequence || len(w.buf) > 0 || len(w.dones) > 0 {
+		w.restedAt, w.rested = w.sequence, false
+		return
+	}
+	if w.rested {
+		return
+	}
+	w.rested = true
+	w.buf, w.dones, w.group, w.witness = nil, nil, nil, slices.Clone(w.witness)
+	w.mu.Lock()
+	for _, q := range []*opQueue{&w.urgent, &w.normal} {
+		if q.len() == 0 {
+			*q = opQueue{}
+		}
+	}
+	w.mu.Unlock()
 }
 
 // forget lets batches up to a position leave memory.

@@ -106,7 +106,7 @@ func (s *Store) applyMeta(body []byte) error {
 		case metaPart:
 			m.partial = append(m.partial, d.bytes()...)
 		case metaEnd:
-			sn := catalog.LogSnapshot{Index: d.uvarint(), Term: d.uvarint(), Data: m.partial}
+			sn := catalog.LogSnapshot{Index: d.uvarint(), Term: d.uvarint(), Data: slices.Clone(m.partial)} // it grew with room to spare
 			m.partial = nil
 			if !d.bad {
 				m.replace(sn)

@@ -93,7 +93,9 @@ type writer struct {
 	groupFrom  uint64
 	footer     int64 // estimated bytes of the current file's footer
 	sinceSpace int64
-	parked     bool // no space: the queue waits
+	restedAt   uint64 // sequence at the last rest
+	rested     bool   // it gave its space back then
+	parked     bool   // no space: the queue waits
 	retry      func() bool
 	closing    func(error)
 	scrub      place // how far the scrub came, as logged
@@ -176,6 +178,7 @@ func (w *writer) Receive(msg any) {
 	case msgSpace:
 		if !w.finished {
 			w.s.checkSpace()
+			w.rest()
 			w.mb.After(time.Second, msgSpace{})
 		}
 	case msgClose:

@@ -85,6 +85,7 @@ func (l *loop) signal() {
 
 func (l *loop) run() {
 	var round []envelope
+	small := 0 // rounds in a row that needed little of their room
 	for {
 		l.mu.Lock()
 		round, l.waiting = l.waiting, round[:0]
@@ -106,8 +107,13 @@ func (l *loop) run() {
 			}
 		}
 		l.flush()
-		if cap(round) > 1<<16 {
-			round = nil // a burst must not hold its memory for ever
+		if len(round) < cap(round)/16 {
+			small++
+		} else {
+			small = 0
+		}
+		if cap(round) > 1<<16 || cap(round) > 1<<10 && small >= 64 {
+			round, small = nil, 0 // a burst must not hold its memory for ever
 		}
 	}
 }
