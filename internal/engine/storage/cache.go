@@ -73,22 +73,30 @@ func (k *cache) rest() {
 	release(gone)
 }
 
-// rest is called once a second. A writer that had nothing to do since the last time gives back the space that it works with: a burst,
-// such as the start of many copies, must not hold it for ever.
+// Few frames in a second, such as the scrub's, need less than this of the space that the writer works with.
+const (
+	fewFrames = 64
+	fewBytes  = 64 << 10
+)
+
+// rest is called once a second. A writer that has had little to do since the last time gives back the space that it works with: a
+// burst, such as the start of many copies, must not hold it for ever.
 func (w *writer) rest() {
 	w.s.cache.rest()
-	if w.restedAt != w.sequence || len(w.buf) > 0 || len(w.dones) > 0 {
-		w.restedAt, w.rested = w.sequence, false
+	few := w.sequence-w.restedAt <= fewFrames
+	w.restedAt = w.sequence
+	if !few {
 		return
 	}
-	if w.rested {
-		return
+	if len(w.buf) == 0 && cap(w.buf) > fewBytes {
+		w.buf = nil
 	}
-	w.rested = true
-	w.buf, w.dones, w.group, w.witness = nil, nil, nil, slices.Clone(w.witness)
+	if len(w.dones) == 0 && cap(w.dones) > fewFrames {
+		w.dones, w.group, w.witness = nil, nil, slices.Clone(w.witness)
+	}
 	w.mu.Lock()
 	for _, q := range []*opQueue{&w.urgent, &w.normal} {
-		if q.len() == 0 {
+		if q.len() == 0 && cap(q.ops) > fewFrames {
 			*q = opQueue{}
 		}
 	}

@@ -94,7 +94,6 @@ type writer struct {
 	footer     int64 // estimated bytes of the current file's footer
 	sinceSpace int64
 	restedAt   uint64 // sequence at the last rest
-	rested     bool   // it gave its space back then
 	parked     bool   // no space: the queue waits
 	retry      func() bool
 	closing    func(error)
