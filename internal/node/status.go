@@ -198,6 +198,8 @@ func (b *backend) Metrics() admin.Metrics {
 	}}
 	out.Gateway.Blocked = blockedBy(h) != ""
 	out.Gateway.Connections = uint64(b.front.Connections())
+	traffic := b.front.Traffic()
+	out.Gateway.Channels, out.Gateway.BytesIn, out.Gateway.BytesOut = traffic.Channels, traffic.In, traffic.Out
 	b.gatewayMetrics(ctx, &out.Gateway)
 	if c, err := b.catalogStatus(ctx); err == nil {
 		out.Catalog = admin.CatalogMetrics{Applied: c.Applied, Term: c.Term, Leader: c.Leading}
@@ -219,6 +221,7 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 		g.Unknown += s.Unknown
 		g.Returned += s.Returned
 		g.Delivered += s.Delivered
+		g.Redelivered += s.Again
 		g.Settled += s.Settled
 		g.Released += s.Released
 		g.DeadLettered += s.DeadDone
@@ -237,7 +240,7 @@ func (b *backend) replicaMetrics(ctx context.Context, h storage.Health, out *adm
 		return
 	}
 	out.Replicas.States = map[admin.State]uint64{}
-	out.Replicas.Deduplicated = b.n.manager.Duplicates()
+	out.Replicas.Deduplicated, out.Replicas.Expired = b.n.manager.Duplicates(), b.n.manager.Expired()
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
 			s := by[a.Partition]

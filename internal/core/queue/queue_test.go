@@ -62,15 +62,15 @@ func TestTickIsBounded(t *testing.T) {
 	if err := m.Subscribe(Holder{1, 1}, Options{Credit: 1}); err != nil {
 		t.Fatal(err)
 	}
-	steps := 0
+	steps, expired := 0, 0
 	for ; m.NextWake() != 0; steps++ {
-		m.Tick(2000)
+		expired += m.Tick(2000)
 		if as := m.Assign(1, nil); len(as) > 0 {
 			t.Fatalf("step %d delivered %+v", steps, as[0])
 		}
 	}
-	if steps != 4 || m.Counts().Ready != 0 {
-		t.Fatalf("%d steps, %+v", steps, m.Counts())
+	if steps != 4 || m.Counts().Ready != 0 || expired != n {
+		t.Fatalf("%d steps, %d expired, %+v", steps, expired, m.Counts())
 	}
 	payload, count := m.TakeEvents()
 	if apply(t, m, payload, count); count != 1 || len(payload) > 20 || m.Counts().Messages != 0 {
@@ -92,7 +92,9 @@ func TestTTLZero(t *testing.T) {
 	if w := m.NextWake(); w > 1005 {
 		t.Fatalf("woken at %d", w)
 	}
-	m.Tick(1005)
+	if n := m.Tick(1005); n != 1 {
+		t.Fatalf("%d expired", n)
+	}
 	if err := m.Subscribe(Holder{1, 1}, Options{Credit: 10}); err != nil {
 		t.Fatal(err)
 	}

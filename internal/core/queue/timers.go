@@ -90,20 +90,21 @@ func (m *Machine) tidyHeap() {
 	}
 }
 
-// Tick stages what time brings: expiry, delays that are due. At most 16 384 messages a call: NextWake then is in the past, and
+// Tick stages what time brings: expiry, delays that are due. It says how many messages expire. At most 16 384 messages a call: NextWake then is in the past, and
 // nothing is delivered before the rest is done. A message expires only after an Assign has seen it, so that even a time to live of
 // 0 reaches a consumer that waits.
-func (m *Machine) Tick(now int64) {
+func (m *Machine) Tick(now int64) (expired int) {
 	if !m.Serving() {
-		return
+		return 0
 	}
 	budget := maxTick
-	m.tickHeap(now, &budget)
-	m.tickQueue(now, &budget)
+	expired = m.tickHeap(now, &budget)
+	expired += m.tickQueue(now, &budget)
 	m.o.expiring = budget == 0
+	return expired
 }
 
-func (m *Machine) tickHeap(now int64, budget *int) {
+func (m *Machine) tickHeap(now int64, budget *int) (expired int) {
 	o := m.o
 	var early []wake
 	for len(o.heap) > 0 && o.heap[0].at <= now && *budget > 0 {
@@ -133,27 +134,31 @@ func (m *Machine) tickHeap(now int64, budget *int) {
 		default:
 			m.lower(p, i)
 			m.die(Expired, w.offset)
+			expired++
 			*budget--
 		}
 	}
 	for _, w := range early {
 		o.push(w)
 	}
+	return expired
 }
 
 // tickQueue expires by the queue's own time to live. Times of batches never fall, so it looks from the head to the first that has
 // time left; those with a time of their own are in the heap.
-func (m *Machine) tickQueue(now int64, budget *int) {
+func (m *Machine) tickQueue(now int64, budget *int) (expired int) {
 	for *budget > 0 {
 		p, i, ok := m.oldest()
 		if !ok || p.time(i)+*m.settings.TTL > now || m.o.ttlHint >= m.o.offered {
-			return
+			break
 		}
 		m.lower(p, i)
 		m.die(Expired, m.o.ttlHint)
 		m.o.ttlHint++
+		expired++
 		*budget--
 	}
+	return expired
 }
 
 // oldest is the first ready message that expires by the queue's time to live alone; ttlHint is then its offset.

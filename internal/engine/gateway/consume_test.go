@@ -46,9 +46,14 @@ func TestDeliverAndSettle(t *testing.T) {
 	if s := all[protocol.Subscribe](o)[0]; s.Prefetch != 10 || s.Credit != 1<<20 {
 		t.Errorf("subscribed with %+v", s)
 	}
-	o.deliver(1, item(1, "a"), item(2, "b"), item(4, "c"))
+	again := item(4, "c")
+	again.Again = true
+	o.deliver(1, item(1, "a"), item(2, "b"), again)
 	h.settle()
-	c.expect("consume: ok; delivered to 5: 1=a 2=b 4=c")
+	c.expect("consume: ok; delivered to 5: 1=a 2=b 4!=c")
+	if n := h.sh.stats; n.Delivered != 3 || n.Again != 1 {
+		t.Errorf("%d delivered, %d of them again", n.Delivered, n.Again)
+	}
 	h.do(func() {
 		c.s.Settle(c.refs[:2], broker.Accept)
 		c.s.Settle(c.refs[2:], broker.Requeue)

@@ -233,6 +233,9 @@ func (a *attachment) deliver(m protocol.Deliver) {
 		n := int64(len(it.Body))
 		c.owed += n
 		c.undrain += n
+		if it.Again {
+			s.stats.Again++
+		}
 		ds = append(ds, broker.Delivery{
 			Ref:         broker.Ref{Partition: a.p, Consumer: c.num, Offset: it.Offset},
 			Redelivered: it.Again, Count: it.Count, Record: it.Record, Payload: it.Body,

@@ -279,6 +279,9 @@ func (x *session) got(a *attachment, r *catalog.Resource, noAck bool, g protocol
 		x.fetched(a).hold(g.Item.Offset)
 	}
 	x.sh.stats.Delivered++
+	if g.Item.Again {
+		x.sh.stats.Again++
+	}
 	done(broker.Delivery{
 		Ref:         broker.Ref{Partition: a.p, Offset: g.Item.Offset},
 		Redelivered: g.Item.Again, Count: g.Item.Count, Record: g.Item.Record, Payload: g.Item.Body, Left: clamp(g.Left),

@@ -16,6 +16,7 @@ type Counters struct {
 	Unknown   uint64
 	Returned  uint64 // mandatory messages that no resource took
 	Delivered uint64
+	Again     uint64 // of Delivered, those that may have been delivered before
 	Settled   uint64 // by clients
 	Released  uint64 // given back because a session ended
 	DeadDone  uint64 // dead letters published or dropped
@@ -41,6 +42,7 @@ func (c *Counters) Add(o Counters) {
 	c.Unknown += o.Unknown
 	c.Returned += o.Returned
 	c.Delivered += o.Delivered
+	c.Again += o.Again
 	c.Settled += o.Settled
 	c.Released += o.Released
 	c.DeadDone += o.DeadDone

@@ -29,10 +29,15 @@ type Manager struct {
 
 	recovering atomic.Int64
 	duplicates atomic.Uint64
+	expired    atomic.Uint64
 }
 
 // Duplicates counts the publishes that were stored already under their number, those that a gateway sent again included.
 func (m *Manager) Duplicates() uint64 { return m.duplicates.Load() }
+
+// Expired counts the messages whose time to live ended while they were ready. One is counted again where its end was decided and the owner
+// was lost before that was stored.
+func (m *Manager) Expired() uint64 { return m.expired.Load() }
 
 // lane is what the replicas of one shared loop have in common. Only that loop touches it, so that none of it is needed per replica.
 type lane struct {

@@ -50,7 +50,9 @@ func (q *queueSide) work(r *replica, now int64) {
 		}
 	}
 	if w := q.m.NextWake(); w != 0 && w <= now {
-		q.m.Tick(now)
+		if n := q.m.Tick(now); n > 0 {
+			r.m.expired.Add(uint64(n))
+		}
 	}
 	for r.phase == serving && !r.out.busy() {
 		if r.out.len() < assignAtOnce {

@@ -47,6 +47,9 @@ var metrics = []metric{
 	gauge("storage_healthy", "1 while the journal takes writes.", func(m *Metrics) float64 { return flag(m.Storage.Health == "ok") }),
 
 	gauge("connections", "Clients connected.", func(m *Metrics) float64 { return number(m.Gateway.Connections) }),
+	gauge("channels", "Channels that clients have open.", func(m *Metrics) float64 { return number(m.Gateway.Channels) }),
+	counter("clients_received_bytes_total", "Bytes received from clients, everything counted.", func(m *Metrics) uint64 { return m.Gateway.BytesIn }),
+	counter("clients_sent_bytes_total", "Bytes sent to clients, everything counted.", func(m *Metrics) uint64 { return m.Gateway.BytesOut }),
 	gauge("consumers", "Consumers attached through this node.", func(m *Metrics) float64 { return number(m.Gateway.Consumers) }),
 	gauge("publishers_blocked", "1 while publishers are blocked.", func(m *Metrics) float64 { return flag(m.Gateway.Blocked) }),
 	gauge("publish_buffered_bytes", "Bytes of published messages without an outcome yet.", func(m *Metrics) float64 { return number(m.Gateway.BufferedBytes) }),
@@ -58,6 +61,7 @@ var metrics = []metric{
 	gauge("oldest_unconfirmed_seconds", "Age of the oldest publish without an outcome.", func(m *Metrics) float64 { return m.Gateway.OldestUnconfirmed }),
 	counter("messages_delivered_total", "Messages handed to consumers.", func(m *Metrics) uint64 { return m.Gateway.Delivered }),
 
+	counter("messages_redelivered_total", "Of the messages handed to consumers, those that may have been delivered before.", func(m *Metrics) uint64 { return m.Gateway.Redelivered }),
 	counter("messages_settled_total", "Deliveries that clients acknowledged, rejected or requeued.", func(m *Metrics) uint64 { return m.Gateway.Settled }),
 	counter("messages_released_total", "Deliveries given back because a consumer or its client went away.", func(m *Metrics) uint64 { return m.Gateway.Released }),
 	counter("messages_dead_lettered_total", "Dead letters published elsewhere, or dropped because they went in a circle.", func(m *Metrics) uint64 { return m.Gateway.DeadLettered }),
@@ -73,6 +77,7 @@ var metrics = []metric{
 	gauge("dead_letters_waiting", "Dead letters that wait to be published elsewhere.", func(m *Metrics) float64 { return number(m.Replicas.DeadLetters) }),
 	gauge("staged_bytes", "Bytes admitted and not yet confirmed.", func(m *Metrics) float64 { return number(m.Replicas.StagedBytes) }),
 	counter("messages_deduplicated_total", "Publishes that were stored already under their number, those that a gateway sent again included.", func(m *Metrics) uint64 { return m.Replicas.Deduplicated }),
+	counter("messages_expired_total", "Messages whose time to live ended in a queue that this node owns.", func(m *Metrics) uint64 { return m.Replicas.Expired }),
 	counter("transitions_total", "Changes of owner on this node, restarts included.", func(m *Metrics) uint64 { return m.Replicas.Transitions }),
 }
 

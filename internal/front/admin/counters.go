@@ -29,13 +29,17 @@ type StorageMetrics struct {
 // GatewayMetrics is of the clients of this node.
 type GatewayMetrics struct {
 	Connections       uint64 // now
+	Channels          uint64 // now
 	Consumers         uint64 // now
+	BytesIn           uint64 // received from clients, everything counted
+	BytesOut          uint64 // sent to clients, everything counted
 	Published         uint64 // messages taken from clients
 	Confirmed         uint64
 	Refused           uint64
 	Unknown           uint64
 	Returned          uint64 // mandatory messages without a target
 	Delivered         uint64
+	Redelivered       uint64 // of Delivered, those that may have been delivered before
 	Settled           uint64 // by clients, in whichever way
 	Released          uint64 // given back because a consumer or client went away
 	DeadLettered      uint64 // published elsewhere, or dropped because they went in a circle
@@ -61,5 +65,6 @@ type ReplicaMetrics struct {
 	StagedBytes  uint64 // admitted and not yet confirmed
 	DeadLetters  uint64 // waiting to be published elsewhere
 	Deduplicated uint64 // publishes that were stored already under their number
+	Expired      uint64 // messages whose time to live ended in the queue
 	Transitions  uint64 // changes of owner seen since the start, restarts included
 }

@@ -75,6 +75,7 @@ type conn struct {
 	interval time.Duration // of ticks
 	ticks    int           // the number of the clock that ticks
 	limits   int           // of the handshake and the farewell, so far: only the last one counts
+	channels int           // that the server knows of
 	farewell bool          // everything was written, the client is to hang up
 }
 
@@ -121,6 +122,7 @@ func (c *conn) read() {
 		n, err := c.nc.Read(in.data)
 		in.at, in.n = 0, n
 		c.in.Add(uint64(n))
+		c.server.in.Add(uint64(n))
 		if n > 0 {
 			c.mb.Post(in)
 		} else {
@@ -151,6 +153,7 @@ func (c *conn) write() {
 		case o := <-c.outgoing:
 			n, err := c.nc.Write(o.Bytes)
 			c.out.Add(uint64(n))
+			c.server.out.Add(uint64(n))
 			o.err = err
 			c.mb.Post(o)
 		case <-c.quit:
@@ -265,6 +268,7 @@ func (c *conn) Flush() {
 	}
 	c.feed()
 	c.s.Flush(c.now())
+	c.countChannels()
 	if c.s.Open() && !c.opened {
 		c.opened = true
 		c.logOpened()
@@ -282,6 +286,14 @@ func (c *conn) Flush() {
 	}
 	if c.s.Done() {
 		c.hangUp()
+	}
+}
+
+// countChannels tells the server how many more channels there are than it knows.
+func (c *conn) countChannels() {
+	if n := c.s.Channels(); n != c.channels {
+		c.server.channels.Add(int64(n - c.channels))
+		c.channels = n
 	}
 }
 
@@ -350,6 +362,7 @@ func (c *conn) finish(err error) {
 // leave gives back what the client held, and the socket.
 func (c *conn) leave() {
 	c.s.Abandon()
+	c.countChannels()
 	c.waiting = nil
 	c.cut()
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tanist/tanist/internal/front/amqp/session"
@@ -29,6 +30,9 @@ type Server struct {
 	stopping  bool
 	ending    chan struct{} // closed when stopping is set
 	tasks     sync.WaitGroup
+
+	in, out  atomic.Uint64 // bytes since the start
+	channels atomic.Int64  // open now
 }
 
 // New makes a server that listens nowhere yet.
@@ -178,6 +182,17 @@ func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
+}
+
+// Traffic is what all clients do together.
+type Traffic struct {
+	In, Out  uint64 // bytes received and sent since the start, those of connections that have ended included
+	Channels uint64 // open now
+}
+
+// Traffic says what all clients do together. It is cheap: nobody is asked.
+func (s *Server) Traffic() Traffic {
+	return Traffic{In: s.in.Load(), Out: s.out.Load(), Channels: uint64(max(s.channels.Load(), 0))}
 }
 
 // Connection is one client as people see it.

@@ -256,3 +256,22 @@ func TestShutdownCutsOffWhoDoesNotAnswer(t *testing.T) {
 		t.Fatalf("%d connections are left", n)
 	}
 }
+
+func TestTrafficIsCounted(t *testing.T) {
+	s, url := serve(t, amqptest.New(), nil)
+	conn, _ := dial(t, url)
+	if _, err := conn.Channel(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Traffic(); n.Channels != 2 || n.In < 200 || n.Out < 200 {
+		t.Errorf("with two channels: %+v", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Traffic(); n.Channels != 0 || n.In < 200 {
+		t.Errorf("after the end: %+v", n)
+	}
+}

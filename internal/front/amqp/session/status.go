@@ -26,6 +26,9 @@ type ChannelStatus struct {
 	Paused      bool // by the client, with channel.flow
 }
 
+// Channels is how many channels are open.
+func (c *Conn) Channels() int { return len(c.order) }
+
 // Status describes the connection.
 func (c *Conn) Status() Status {
 	s := Status{
