@@ -121,7 +121,8 @@ func New(env Env, cfg Config) (*Node, error) {
 		Resources:     n, Courier: n.courier, Serving: n.serving,
 	})
 	n.controller = controller.New(controller.Env{
-		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, Propose: n.proposeCommand, Seal: n.seal, Settled: n.controllerSettled,
+		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal,
+		Settled: n.controllerSettled,
 	})
 	return n, nil
 }
@@ -207,6 +208,7 @@ func (n *Node) assemble(number uint32) {
 	n.mu.Unlock()
 	n.consensus.OnApply(n.apply)
 	n.store.OnHealth(n.healthChanged)
+	n.controller.Leads(true)
 }
 
 // apply hands changes of the catalog on, on its loop.
@@ -395,7 +397,7 @@ func (n *Node) proposeCommand(cmd []byte, done func(error)) {
 	n.consensus.Propose(cmd, func(_ catalog.Result, err error) { done(err) })
 }
 
-func (n *Node) seal(reqs []control.SealRequest, done func([]control.SealAnswer)) {
+func (n *Node) seal(_ string, reqs []control.SealRequest, done func([]control.SealAnswer)) {
 	n.manager.Seal(reqs, done)
 }
 

@@ -1,8 +1,9 @@
-// Package controller carries changes of owner through their steps: record, seal, choose, commit (design 2 §5). What to decide is in
-// core/control; here is only who is asked, in what order, and that nothing is forgotten when an answer does not come.
+// Package controller carries changes of owner through their steps: record, seal, choose, commit (design 2 §5), and has copies and voters
+// added where some are missing. What to decide is in core/control; here is only who is asked, in what order, and that nothing is
+// forgotten when an answer does not come.
 //
-// With one node there is one cause, a restart; detection of lost nodes, holds and planned moves will come in here. No log, file or
-// client may.
+// Every node has one; only that of the catalog's leader does anything. Today an owner's restart is the one cause of a change of owner;
+// detection of lost nodes, holds and planned moves will come in here. No log, file or client may.
 package controller
 
 import (
@@ -10,17 +11,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
-	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// retryAfter is how long a transition that waits is left alone when nothing happens (design 2 §5: no blind back-off above 1 s).
-const retryAfter = time.Second
+const (
+	// retryAfter is how long a transition that waits is left alone when nothing happens (design 2 §5: no blind back-off above 1 s).
+	retryAfter = time.Second
+	// chooseAfter is how long the choice waits for copies that may still answer, once enough have (design 2 §5, step 2).
+	chooseAfter = 20 * time.Millisecond
+)
 
 // Env is what a Controller stands on.
 type Env struct {
@@ -28,13 +33,19 @@ type Env struct {
 	Clock clock.Clock
 	Trace trace.Sink
 	Local ident.Instance
+	// View calls f with the catalog as this node has applied it; f may only read, and not keep it.
+	View func(f func(*catalog.View))
 	// Propose puts a command to the catalog. done is called once, from any goroutine, after the changes were handed to Apply; an
 	// error means that the outcome is not known.
 	Propose func(cmd []byte, done func(error))
-	// Seal seals copies and answers once, from any goroutine, for each request.
-	Seal func(reqs []control.SealRequest, done func([]control.SealAnswer))
+	// Seal seals copies of a node, this one or a peer. done is called from any goroutine, with all answers or with parts of them; not
+	// at all where the session ends before.
+	Seal func(node string, reqs []control.SealRequest, done func([]control.SealAnswer))
+	// Links asks the copy of a node for its links at positions; done as for Seal.
+	Links func(node string, p ident.Partition, positions []uint64, done func(map[uint64]batch.Link))
 	// Settled is called when no transition is under way any more, after any was or after the first Apply, and when one that waited is
 	// gone. waiting are those that cannot go on, with their reasons, in order of partition.
+	// It is called while this node leads only.
 	Settled func(waiting []Waiting)
 }
 
@@ -47,41 +58,33 @@ type Waiting struct {
 
 // Controller is an actor. Its exported methods may be called from any goroutine.
 type Controller struct {
-	env  Env
-	box  exec.Mailbox
-	open map[ident.Partition]*transition
+	env     Env
+	box     exec.Mailbox
+	leading bool
+	peers   map[string]ident.Instance // that there is a session with
+	open    map[ident.Partition]*transition
 
 	started  bool
 	toRecord []*transition
 	toSeal   []*transition
+	toChoose []*transition
 	toCommit []*transition
 	timer    bool // a retry is set
 	settled  bool
 }
 
-type step uint8
-
-const (
-	recording step = iota
-	sealing
-	committing
-	waiting
-)
-
-// transition is one change of owner under way, at one version of the assignment: a new version is a new transition here, so that what is
-// late for an old one finds nothing.
-type transition struct {
-	assignment *catalog.Assignment
-	kind       catalog.Kind
-	step       step
-	commit     catalog.Commit // for committing
-	reason     string
-}
-
 // messages
 type (
-	applied   []catalog.Change
-	answered  []control.SealAnswer
+	applied  []catalog.Change
+	leads    struct{ leading bool }
+	peerUp   struct{ peer ident.Instance }
+	peerDown struct{ node string }
+	answered []control.SealAnswer
+	linked   struct {
+		t     *transition
+		links map[uint64]batch.Link
+	}
+	graceOver struct{ t *transition }
 	concluded struct {
 		of  []*transition
 		err error
@@ -89,15 +92,24 @@ type (
 	retrying struct{}
 )
 
-// New makes a controller; it begins with the first Apply.
+// New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
-	c := &Controller{env: env, open: map[ident.Partition]*transition{}}
+	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
 }
 
 // Apply takes changes of the catalog, in order. The first call carries the whole catalog.
 func (c *Controller) Apply(changes []catalog.Change) { c.box.Post(applied(changes)) }
+
+// Leads says whether this node leads the catalog's consensus from now on.
+func (c *Controller) Leads(leading bool) { c.box.Post(leads{leading}) }
+
+// PeerUp says that a session with a run of another node has begun; PeerDown that it has ended.
+func (c *Controller) PeerUp(peer ident.Instance) { c.box.Post(peerUp{peer}) }
+
+// PeerDown says that the session with a node has ended: what was asked there is not answered any more.
+func (c *Controller) PeerDown(node string) { c.box.Post(peerDown{node}) }
 
 // Receive implements exec.Actor.
 func (c *Controller) Receive(msg any) {
@@ -107,9 +119,24 @@ func (c *Controller) Receive(msg any) {
 		for _, ch := range m {
 			c.changed(ch)
 		}
+	case leads:
+		c.lead(m.leading)
+	case peerUp:
+		c.peers[m.peer.Node] = m.peer
+		c.askAgain(m.peer.Node)
+	case peerDown:
+		delete(c.peers, m.node)
+		c.unasked(m.node)
 	case answered:
 		for _, a := range m {
 			c.answer(a)
+		}
+	case linked:
+		c.links(m)
+	case graceOver:
+		if c.live(m.t, sealing) {
+			m.t.graceOver = true
+			c.toChoose = append(c.toChoose, m.t)
 		}
 	case concluded:
 		c.conclude(m)
@@ -121,27 +148,52 @@ func (c *Controller) Receive(msg any) {
 	}
 }
 
-// retry begins anew what waits.
-func (c *Controller) retry() {
-	for _, p := range c.partitions() {
-		if t := c.open[p]; t.step == waiting {
-			delete(c.open, p)
-			c.begin(t.assignment, t.kind, t.reason)
-		}
+// lead begins to decide, from the catalog as it is, or stops.
+func (c *Controller) lead(leading bool) {
+	if leading == c.leading {
+		return
+	}
+	c.leading = leading
+	clear(c.open)
+	c.toRecord, c.toSeal, c.toChoose, c.toCommit = nil, nil, nil, nil
+	if leading {
+		c.settled = false
+		c.considerAll(func(*catalog.Assignment) bool { return true })
 	}
 }
 
-// partitions are those with a transition under way, in order.
-func (c *Controller) partitions() []ident.Partition {
-	ps := make([]ident.Partition, 0, len(c.open))
-	for p := range c.open {
-		ps = append(ps, p)
+// considerAll looks at the partitions that pick says.
+func (c *Controller) considerAll(pick func(*catalog.Assignment) bool) {
+	type item struct {
+		a    *catalog.Assignment
+		kind catalog.Kind
 	}
-	slices.SortFunc(ps, ident.Partition.Compare)
-	return ps
+	var items []item
+	c.env.View(func(v *catalog.View) {
+		for _, r := range v.AllResources() {
+			if r.Home != nil {
+				continue
+			}
+			for _, a := range r.Partitions {
+				if pick(a) {
+					items = append(items, item{a, r.Kind})
+				}
+			}
+		}
+	})
+	for _, i := range items {
+		c.consider(i.a, i.kind)
+	}
 }
 
 func (c *Controller) changed(ch catalog.Change) {
+	if !c.leading {
+		return
+	}
+	if n, ok := ch.After.(*catalog.Node); ok {
+		c.considerAll(func(a *catalog.Assignment) bool { return a.Owner.Node == n.Name })
+		return
+	}
 	before, _ := ch.Before.(*catalog.Resource)
 	after, _ := ch.After.(*catalog.Resource)
 	if before != nil && after == nil {
@@ -164,10 +216,21 @@ func (c *Controller) drop(p ident.Partition) {
 	}
 }
 
+// cause says why a partition needs another owner; empty if it does not.
+func (c *Controller) cause(a *catalog.Assignment) string {
+	var run ident.Instance
+	c.env.View(func(v *catalog.View) {
+		if n := v.Node(a.Owner.Node); n != nil {
+			run = ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
+		}
+	})
+	return control.Cause(a, run)
+}
+
 // consider decides the next step of a partition from its assignment.
 func (c *Controller) consider(a *catalog.Assignment, kind catalog.Kind) {
 	old := c.open[a.Partition]
-	if a.Pending == nil && control.Cause(a, c.env.Local) == "" {
+	if a.Pending == nil && c.cause(a) == "" {
 		if old != nil {
 			c.env.Trace.Emit(trace.Event{Level: slog.LevelDebug, Name: "transition.done", Attrs: []slog.Attr{
 				slog.String("partition", a.Partition.String()), slog.Uint64("epoch", a.Epoch), slog.String("owner", a.Owner.String()),
@@ -185,92 +248,30 @@ func (c *Controller) consider(a *catalog.Assignment, kind catalog.Kind) {
 	// Something else of the resource changed: the step under way is still the right one.
 }
 
-// begin starts the step that an assignment is at. reason is why it waited, if it did.
-func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, reason string) {
-	t := &transition{assignment: a, kind: kind, reason: reason}
-	c.open[a.Partition], c.settled = t, false
-	if a.Pending == nil {
-		t.step = recording
-		c.toRecord = append(c.toRecord, t)
-		return
+// partitions are those with a transition under way, in order.
+func (c *Controller) partitions() []ident.Partition {
+	ps := make([]ident.Partition, 0, len(c.open))
+	for p := range c.open {
+		ps = append(ps, p)
 	}
-	t.step = sealing
-	c.toSeal = append(c.toSeal, t)
-}
-
-// live reports whether a transition is still the one of its partition, and at a step.
-func (c *Controller) live(t *transition, s step) bool {
-	return c.open[t.assignment.Partition] == t && t.step == s
-}
-
-// answer chooses from a copy's answer. With one member in an assignment there is one.
-func (c *Controller) answer(x control.SealAnswer) {
-	t := c.open[x.Partition]
-	if t == nil || t.step != sealing || t.assignment.Pending == nil {
-		return // it was deleted, or decided, while the seal was on its way
-	}
-	a := t.assignment
-	policy, err := quorum.Parse(a.Policy)
-	if err != nil {
-		c.wait(t, err.Error())
-		return
-	}
-	d := control.Choose(control.Input{
-		Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Answers: []control.Answer{x.Answer},
-	})
-	if d.Verdict != control.Chosen {
-		reason := d.Reason
-		for _, e := range d.Excluded {
-			reason += "; " + e.Answer.Instance.Node + ": " + e.Reason
-		}
-		c.wait(t, reason)
-		return
-	}
-	t.step, t.commit = committing, control.CommitOf(a, d)
-	c.toCommit = append(c.toCommit, t)
-}
-
-func (c *Controller) wait(t *transition, reason string) {
-	t.step = waiting
-	if t.reason == reason {
-		return
-	}
-	t.reason = reason
-	attrs := []slog.Attr{slog.String("partition", t.assignment.Partition.String()), slog.String("reason", reason)}
-	if p := t.assignment.Pending; p != nil {
-		attrs = append(attrs, slog.String("transition", p.ID), slog.String("cause", p.Cause))
-	}
-	trace.Warn(c.env.Trace, "transition.waits", attrs...)
-}
-
-// conclude looks after what a command was for, once its outcome is known: what was done was told by Apply, and is another transition by
-// now, or none; what was refused, or is not known, is decided anew later.
-func (c *Controller) conclude(m concluded) {
-	if m.err != nil {
-		trace.Error(c.env.Trace, "transition.catalog", slog.String("error", m.err.Error()), slog.Int("partitions", len(m.of)))
-	}
-	for _, t := range m.of {
-		switch {
-		case c.live(t, recording):
-			c.wait(t, "the catalog refused the record or did not answer")
-		case c.live(t, committing):
-			c.wait(t, "the catalog refused the commit or did not answer")
-		}
-	}
+	slices.SortFunc(ps, ident.Partition.Compare)
+	return ps
 }
 
 // Flush implements exec.Actor: what gathered goes out in as few commands and requests as possible.
 func (c *Controller) Flush() {
 	c.record()
 	c.seal()
+	c.choose()
 	c.commit()
-	if !c.started || c.settled {
+	if !c.started || c.settled || !c.leading {
 		return
 	}
 	var waits []Waiting
 	for _, p := range c.partitions() {
 		t := c.open[p]
 		if t.step != waiting {
+			c.setTimer()
 			return
 		}
 		w := Waiting{Partition: p, Reason: t.reason}
@@ -284,75 +285,14 @@ func (c *Controller) Flush() {
 		c.open = map[ident.Partition]*transition{} // a map keeps the room that a start with many partitions took
 	}
 	c.env.Settled(waits)
-	if len(waits) > 0 && !c.timer {
+	if len(waits) > 0 {
+		c.setTimer()
+	}
+}
+
+func (c *Controller) setTimer() {
+	if !c.timer {
 		c.timer = true
 		c.box.After(retryAfter, retrying{})
-	}
-}
-
-func (c *Controller) record() {
-	now := c.env.Clock.Wall().UnixMilli()
-	var items []catalog.Item
-	var of []*transition
-	for _, t := range c.toRecord {
-		if c.live(t, recording) {
-			a := t.assignment
-			next := control.NewTransition(a, control.Cause(a, c.env.Local), now)
-			items, of = append(items, catalog.RecordPending(a.Partition, a.Version, next)), append(of, t)
-		}
-	}
-	c.toRecord = nil
-	c.propose(items, of)
-}
-
-func (c *Controller) seal() {
-	var reqs []control.SealRequest
-	for _, t := range c.toSeal {
-		if c.live(t, sealing) {
-			p := t.assignment.Pending
-			reqs = append(reqs, control.SealRequest{Partition: t.assignment.Partition, Epoch: p.Epoch, Transition: p.ID})
-		}
-	}
-	c.toSeal = nil
-	if len(reqs) > 0 {
-		c.env.Seal(reqs, func(as []control.SealAnswer) { c.box.Post(answered(as)) })
-	}
-}
-
-func (c *Controller) commit() {
-	var items []catalog.Item
-	var of []*transition
-	for _, t := range c.toCommit {
-		if c.live(t, committing) {
-			items, of = append(items, catalog.CommitTransition(t.commit)), append(of, t)
-		}
-	}
-	c.toCommit = nil
-	c.propose(items, of)
-}
-
-// propose sends items in chunks and sees to it that what they are for is looked after whatever becomes of them.
-func (c *Controller) propose(items []catalog.Item, of []*transition) {
-	if len(items) == 0 {
-		return
-	}
-	cmds, err := catalog.Chunks(items)
-	if err != nil {
-		c.box.Post(concluded{of, err})
-		return
-	}
-	left := len(cmds)
-	var failed error
-	for _, cmd := range cmds {
-		c.env.Propose(cmd, func(err error) {
-			c.box.Post(func() { // on the loop: the counters are the controller's
-				if err != nil {
-					failed = err
-				}
-				if left--; left == 0 {
-					c.conclude(concluded{of, failed})
-				}
-			})
-		})
 	}
 }

@@ -104,10 +104,13 @@ func (w *world) boot() {
 	w.apply(catalog.RegisterBoot(catalog.Node{Name: w.local.Node, Store: w.local.Store, Boot: w.local.Boot}))
 	w.commands, w.sealings, w.settles, w.steps = 0, 0, nil, 0
 	w.c = New(Env{
-		Loop: w.node.Loop(0), Clock: w.clock, Trace: trace.Discard, Local: w.local, Propose: w.propose, Seal: w.seal,
+		Loop: w.node.Loop(0), Clock: w.clock, Trace: trace.Discard, Local: w.local, Propose: w.propose,
+		Seal:    func(node string, reqs []control.SealRequest, done func([]control.SealAnswer)) { w.seal(reqs, done) },
+		View:    func(f func(*catalog.View)) { f(w.state.View()) },
 		Settled: func(ws []Waiting) { w.settles = append(w.settles, ws) },
 	})
 	w.c.Apply(w.state.Changes())
+	w.c.Leads(true)
 }
 
 func (w *world) crash() {

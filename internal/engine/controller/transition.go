@@ -1,0 +1,322 @@
+package controller
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/quorum"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+type step uint8
+
+const (
+	recording step = iota
+	sealing
+	committing
+	waiting
+)
+
+// transition is one change of owner under way, at one version of the assignment: a new version is a new transition here, so that what is
+// late for an old one finds nothing.
+type transition struct {
+	assignment *catalog.Assignment
+	kind       catalog.Kind
+	step       step
+	members    []*copyOf
+	links      map[uint64]batch.Link
+	linksAsked []uint64
+	grace      bool // a timer runs for those that have not answered
+	graceOver  bool
+	commit     catalog.Commit // for committing
+	reason     string
+}
+
+// copyOf is one copy of the old assignment.
+type copyOf struct {
+	member catalog.Member
+	asked  bool
+	answer *control.Answer
+}
+
+// begin starts the step that an assignment is at. reason is why it waited, if it did.
+func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, reason string) {
+	t := &transition{assignment: a, kind: kind, reason: reason}
+	c.open[a.Partition], c.settled = t, false
+	if a.Pending == nil {
+		t.step = recording
+		c.toRecord = append(c.toRecord, t)
+		return
+	}
+	t.step = sealing
+	for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
+		t.members = append(t.members, &copyOf{member: m})
+	}
+	c.toSeal = append(c.toSeal, t)
+}
+
+// live reports whether a transition is still the one of its partition, and at a step.
+func (c *Controller) live(t *transition, s step) bool {
+	return c.open[t.assignment.Partition] == t && t.step == s
+}
+
+// reaches reports whether a node can be asked.
+func (c *Controller) reaches(node string) bool {
+	_, ok := c.peers[node]
+	return ok || node == c.env.Local.Node
+}
+
+// retry begins anew what waits, and asks again who has not answered.
+func (c *Controller) retry() {
+	for _, p := range c.partitions() {
+		switch t := c.open[p]; t.step {
+		case waiting:
+			delete(c.open, p)
+			c.begin(t.assignment, t.kind, t.reason)
+		case sealing:
+			for _, m := range t.members {
+				m.asked = m.asked && m.answer != nil
+			}
+			t.linksAsked = nil
+			c.toSeal = append(c.toSeal, t)
+			c.toChoose = append(c.toChoose, t)
+		case recording, committing:
+		}
+	}
+	if len(c.open) > 0 {
+		c.setTimer()
+	}
+}
+
+// askAgain asks a node that can be reached again for its copies of what is under way or waits.
+func (c *Controller) askAgain(node string) {
+	for _, p := range c.partitions() {
+		t := c.open[p]
+		if t.step != sealing && t.step != waiting || t.assignment.Pending == nil {
+			continue
+		}
+		for _, m := range t.members {
+			if m.member.Node == node {
+				m.asked, m.answer = false, nil
+				t.step = sealing
+				c.settled = false
+				c.toSeal = append(c.toSeal, t)
+			}
+		}
+	}
+}
+
+// unasked notes that a node will not answer what it was asked.
+func (c *Controller) unasked(node string) {
+	for _, p := range c.partitions() {
+		t := c.open[p]
+		for _, m := range t.members {
+			if m.member.Node == node && m.answer == nil {
+				m.asked = false
+				c.toChoose = append(c.toChoose, t)
+			}
+		}
+	}
+}
+
+func (c *Controller) record() {
+	now := c.env.Clock.Wall().UnixMilli()
+	var items []catalog.Item
+	var of []*transition
+	for _, t := range c.toRecord {
+		if c.live(t, recording) {
+			a := t.assignment
+			next := control.NewTransition(a, c.cause(a), now)
+			items, of = append(items, catalog.RecordPending(a.Partition, a.Version, next)), append(of, t)
+		}
+	}
+	c.toRecord = nil
+	c.propose(items, of)
+}
+
+// seal asks every copy that can be reached and was not asked yet, in one request for each node.
+func (c *Controller) seal() {
+	reqs := map[string][]control.SealRequest{}
+	for _, t := range c.toSeal {
+		if !c.live(t, sealing) {
+			continue
+		}
+		p := t.assignment.Pending
+		reached := false
+		for _, m := range t.members {
+			if m.asked || !c.reaches(m.member.Node) {
+				continue
+			}
+			m.asked, reached = true, true
+			reqs[m.member.Node] = append(reqs[m.member.Node], control.SealRequest{
+				Partition: t.assignment.Partition, Epoch: p.Epoch, Transition: p.ID,
+			})
+		}
+		if !reached {
+			c.toChoose = append(c.toChoose, t) // to say whom it waits for
+		}
+	}
+	c.toSeal = nil
+	for _, node := range slices.Sorted(maps.Keys(reqs)) {
+		c.env.Seal(node, reqs[node], func(as []control.SealAnswer) { c.box.Post(answered(as)) })
+	}
+}
+
+// answer notes a copy's answer.
+func (c *Controller) answer(x control.SealAnswer) {
+	t := c.open[x.Partition]
+	if t == nil || t.step != sealing || t.assignment.Pending == nil || x.Transition != t.assignment.Pending.ID {
+		return // it was deleted, or decided, while the seal was on its way
+	}
+	for _, m := range t.members {
+		if m.member.Node == x.Instance.Node { // of which store, core/control judges
+			m.answer = &x.Answer
+		}
+	}
+	c.toChoose = append(c.toChoose, t)
+}
+
+// choose decides for every transition of which something new is known.
+func (c *Controller) choose() {
+	ts := c.toChoose
+	c.toChoose = nil
+	for _, t := range ts {
+		if c.live(t, sealing) {
+			c.chooseFor(t)
+		}
+	}
+}
+
+func (c *Controller) chooseFor(t *transition) {
+	a := t.assignment
+	policy, err := quorum.Parse(a.Policy)
+	if err != nil {
+		c.wait(t, err.Error())
+		return
+	}
+	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Links: t.links}
+	missing, expected := "", 0
+	for _, m := range t.members {
+		switch {
+		case m.answer != nil:
+			in.Answers = append(in.Answers, *m.answer)
+		case m.asked:
+			expected++
+		default:
+			missing += "; " + m.member.Node + " cannot be reached"
+		}
+	}
+	d := control.Choose(in)
+	switch {
+	case d.Verdict == control.Ask:
+		c.askLinks(t, d)
+	case d.Verdict == control.Chosen && (expected == 0 || t.graceOver):
+		t.step, t.commit = committing, control.CommitOf(a, d)
+		c.toCommit = append(c.toCommit, t)
+	case d.Verdict == control.Chosen:
+		if !t.grace {
+			t.grace = true
+			c.box.After(chooseAfter, graceOver{t})
+		}
+	case expected == 0:
+		reason := d.Reason
+		for _, e := range d.Excluded {
+			reason += "; " + e.Answer.Instance.Node + ": " + e.Reason
+		}
+		c.wait(t, reason+missing)
+	}
+}
+
+// askLinks has the furthest copy say its links where shorter ones end.
+func (c *Controller) askLinks(t *transition, d control.Decision) {
+	if slices.Equal(t.linksAsked, d.Positions) {
+		return
+	}
+	t.linksAsked = d.Positions
+	c.env.Links(d.Owner.Node, t.assignment.Partition, d.Positions, func(links map[uint64]batch.Link) {
+		c.box.Post(linked{t, links})
+	})
+	c.setTimer()
+}
+
+func (c *Controller) links(m linked) {
+	if !c.live(m.t, sealing) {
+		return
+	}
+	if m.t.links == nil {
+		m.t.links = map[uint64]batch.Link{}
+	}
+	maps.Copy(m.t.links, m.links)
+	c.toChoose = append(c.toChoose, m.t)
+}
+
+func (c *Controller) wait(t *transition, reason string) {
+	t.step = waiting
+	if t.reason == reason {
+		return
+	}
+	t.reason = reason
+	attrs := []slog.Attr{slog.String("partition", t.assignment.Partition.String()), slog.String("reason", reason)}
+	if p := t.assignment.Pending; p != nil {
+		attrs = append(attrs, slog.String("transition", p.ID), slog.String("cause", p.Cause))
+	}
+	trace.Warn(c.env.Trace, "transition.waits", attrs...)
+}
+
+func (c *Controller) commit() {
+	var items []catalog.Item
+	var of []*transition
+	for _, t := range c.toCommit {
+		if c.live(t, committing) {
+			items, of = append(items, catalog.CommitTransition(t.commit)), append(of, t)
+		}
+	}
+	c.toCommit = nil
+	c.propose(items, of)
+}
+
+// conclude looks after what a command was for, once its outcome is known: what was done was told by Apply, and is another transition by
+// now, or none; what was refused, or is not known, is decided anew later.
+func (c *Controller) conclude(m concluded) {
+	if m.err != nil {
+		trace.Error(c.env.Trace, "transition.catalog", slog.String("error", m.err.Error()), slog.Int("partitions", len(m.of)))
+	}
+	for _, t := range m.of {
+		switch {
+		case c.live(t, recording):
+			c.wait(t, "the catalog refused the record or did not answer")
+		case c.live(t, committing):
+			c.wait(t, "the catalog refused the commit or did not answer")
+		}
+	}
+}
+
+// propose sends items in chunks and sees to it that what they are for is looked after whatever becomes of them.
+func (c *Controller) propose(items []catalog.Item, of []*transition) {
+	if len(items) == 0 {
+		return
+	}
+	cmds, err := catalog.Chunks(items)
+	if err != nil {
+		c.box.Post(concluded{of, err})
+		return
+	}
+	left := len(cmds)
+	var failed error
+	for _, cmd := range cmds {
+		c.env.Propose(cmd, func(err error) {
+			c.box.Post(func() { // on the loop: the counters are the controller's
+				if err != nil {
+					failed = err
+				}
+				if left--; left == 0 {
+					c.conclude(concluded{of, failed})
+				}
+			})
+		})
+	}
+}
