@@ -106,7 +106,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
 	n.consensus = consensus.New(consensus.Env{
-		Loop: loop, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
+		Loop: loop, Clock: env.Clock, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
 		SnapshotBytes: cfg.CatalogBytes,
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })

@@ -281,15 +281,56 @@ func (m *model) transition(t *rapid.T, op, name string, q modelQueue, ok bool) (
 	return CancelPending(p, version, id), may
 }
 
+// leaper follows the catalog as a listener does whose node is sent a snapshot now and then, and nothing else.
+type leaper struct {
+	state *State
+	view  *View
+}
+
+func (l *leaper) leap(t *rapid.T, after *State) {
+	restored, err := Restore(after.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ch := Diff(after, restored); len(ch) > 0 {
+		t.Fatalf("a state differs from itself by %+v", ch)
+	}
+	for _, c := range Diff(l.state, restored) {
+		if c.Before != nil && viewHas(l.view, c.Before) == nil || c.Before == nil && viewHas(l.view, c.After) != nil {
+			t.Fatalf("%+v does not fit what is there", c)
+		}
+		l.view.Apply([]Change{c})
+	}
+	l.state = restored
+}
+
+func (l *leaper) end(t *rapid.T, s *State, m *model) {
+	l.leap(t, s)
+	if got, want := viewText(l.view), m.text(); got != want {
+		t.Fatalf("a view that followed the differences has\n%s\nmodel\n%s", got, want)
+	}
+}
+
+// viewHas is the object in the place of another.
+func viewHas(v *View, object any) any {
+	probe := &State{view: v}
+	for _, c := range probe.Changes() {
+		if objectKey(c.After) == objectKey(object) {
+			return c.After
+		}
+	}
+	return nil
+}
+
 func TestAgainstDumbModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{
 			vhosts: map[string]bool{}, exchanges: map[string]modelExchange{}, queues: map[string]modelQueue{}, bindings: map[[4]string]bool{},
 			boot: 1,
 		}
-		s := New()
-		follower := NewView()
+		s, follower := New(), NewView()
 		var commands [][]byte
+		lag := leaper{New(), NewView()}
 		apply := func(items ...Item) Result {
 			cmd, err := Encode(items...)
 			if err != nil {
@@ -327,7 +368,11 @@ func TestAgainstDumbModel(t *testing.T) {
 				}
 				s = restored
 			}
+			if rapid.IntRange(0, 9).Draw(t, "leap") == 0 {
+				lag.leap(t, s)
+			}
 		}
+		lag.end(t, s, m)
 		if got, want := viewText(follower), m.text(); got != want {
 			t.Fatalf("a view that followed the changes has\n%s\nmodel\n%s", got, want)
 		}

@@ -16,31 +16,59 @@ import (
 // What is in the log:
 //
 //	entry:    u8 raft's type of entry | raft's data
-//	          the data of a normal entry: nothing (a leader's first), or uvarints raft id, boot and sequence of the proposer, command
-//	snapshot: uvarint length, raft's ConfState in protobuf | the catalog's snapshot
+//	          the data of a normal entry: nothing (a leader's first), or a proposal
+//	proposal: uvarints raft id, boot, sequence and oldest open sequence of the proposer | command
+//	snapshot: uvarint length, raft's ConfState in protobuf | uvarint length, ledger | the catalog's snapshot
+//	ledger:   uvarint count of proposers, each uvarints raft id, boot, floor, count, so many sequences above the floor;
+//	          uvarint count of removed members, so many raft ids; all ascending
+//
+// What goes between members is u8 kind and:
+//
+//	0 raft:    raft's message in protobuf
+//	1 removed: uvarints raft id of the receiver, of the sender; index up to which the sender has applied
+//	2 present: uvarints raft id of the receiver, of the sender
 
 var errMalformed = errors.New("malformed")
 
-// header names a proposal, so that the run which made it knows its outcome, and no other run takes it for its own.
-type header struct{ id, boot, seq uint64 }
+// Kinds of message between members.
+const (
+	kindRaft    = 0
+	kindRemoved = 1 // the receiver was removed
+	kindPresent = 2 // the sender hears of no leader, and asks whether it is still a member
+)
+
+// header names a proposal. The run that made it knows its outcome by it; every member applies it once by it.
+type header struct {
+	id, boot, seq uint64
+	low           uint64 // oldest sequence of that run which has no outcome yet; what is below never comes into force any more
+}
 
 func encodeProposal(h header, cmd []byte) []byte {
-	b := make([]byte, 0, 3*binary.MaxVarintLen64+len(cmd))
-	b = binary.AppendUvarint(b, h.id)
-	b = binary.AppendUvarint(b, h.boot)
-	b = binary.AppendUvarint(b, h.seq)
-	return append(b, cmd...)
+	b := make([]byte, 0, 4*binary.MaxVarintLen64+len(cmd))
+	return append(appendUvarints(b, h.id, h.boot, h.seq, h.low), cmd...)
 }
 
 func decodeProposal(b []byte) (h header, cmd []byte, err error) {
-	for _, v := range []*uint64{&h.id, &h.boot, &h.seq} {
+	cmd, err = readUvarints(b, &h.id, &h.boot, &h.seq, &h.low)
+	return h, cmd, err
+}
+
+func appendUvarints(b []byte, vs ...uint64) []byte {
+	for _, v := range vs {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
+func readUvarints(b []byte, vs ...*uint64) ([]byte, error) {
+	for _, v := range vs {
 		x, n := binary.Uvarint(b)
 		if n <= 0 {
-			return h, nil, errMalformed
+			return nil, errMalformed
 		}
 		*v, b = x, b[n:]
 	}
-	return h, b, nil
+	return b, nil
 }
 
 func encodeEntry(e *raftpb.Entry) catalog.LogEntry {
@@ -57,38 +85,47 @@ func decodeEntry(e catalog.LogEntry) (*raftpb.Entry, error) {
 	}, nil
 }
 
-func encodeSnapshot(conf *raftpb.ConfState, state []byte) []byte {
+func encodeSnapshot(conf *raftpb.ConfState, l *ledger, state []byte) []byte {
 	c, err := proto.MarshalOptions{Deterministic: true}.Marshal(conf)
 	if err != nil {
 		panic(fmt.Sprintf("consensus: a list of numbers cannot be encoded: %v", err))
 	}
-	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(c)+len(state)), uint64(len(c)))
-	return append(append(b, c...), state...)
+	book := l.encode()
+	b := make([]byte, 0, 2*binary.MaxVarintLen32+len(c)+len(book)+len(state))
+	b = append(binary.AppendUvarint(b, uint64(len(c))), c...)
+	b = append(binary.AppendUvarint(b, uint64(len(book))), book...)
+	return append(b, state...)
 }
 
-func decodeSnapshot(b []byte) (*raftpb.ConfState, []byte, error) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n) {
-		return nil, nil, errMalformed
+func decodeSnapshot(b []byte) (*raftpb.ConfState, *ledger, []byte, error) {
+	var parts [2][]byte
+	for i := range parts {
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) {
+			return nil, nil, nil, errMalformed
+		}
+		parts[i], b = b[n:n+int(size)], b[n+int(size):]
 	}
-	b = b[n:]
 	conf := &raftpb.ConfState{}
-	if err := proto.Unmarshal(b[:size], conf); err != nil {
-		return nil, nil, err
+	if err := proto.Unmarshal(parts[0], conf); err != nil {
+		return nil, nil, nil, err
 	}
-	return conf, b[size:], nil
+	l, err := decodeLedger(parts[1])
+	return conf, l, b, err
 }
 
-func marshalContext(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+// The context of a read names the run that asks, so that an answer to an earlier run is not taken for one to this.
+func marshalContext(boot, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, boot), n)
+}
 
-func unmarshalContext(b []byte) uint64 {
-	if len(b) != 8 {
+// unmarshalContext gives 0 for what another run asked.
+func unmarshalContext(b []byte, boot uint64) uint64 {
+	if len(b) != 16 || binary.BigEndian.Uint64(b) != boot {
 		return 0
 	}
-	return binary.BigEndian.Uint64(b)
+	return binary.BigEndian.Uint64(b[8:])
 }
-
-func unmarshal(b []byte, m proto.Message) error { return proto.Unmarshal(b, m) }
 
 // logger turns raft's own log into events; what is below a warning is dropped. Raft panics where going on would break its promises,
 // and so does this.

@@ -1,106 +1,149 @@
 // Package consensus agrees on the catalog's commands: it drives etcd's raft over the node's journal and applies what is committed to
 // core/catalog. It decides nothing about the catalog itself.
 //
-// One voter works today. More need only a Transport, ticks, and changes of membership: messages already go out through the one
-// and come in through Deliver, and entries and snapshots already carry what a change of membership needs.
+// Up to MaxVoters members vote; further ones are learners, which apply everything and count for nothing. A cluster begins with one
+// voter, and grows and shrinks by one member at a time.
 //
-// Nothing here depends on raft's timers, whose jitter cannot be seeded: a sole voter campaigns at once.
+// Raft's own timers decide nothing, since their jitter cannot be seeded: followers are never ticked. Who hears nothing of a leader
+// forgets it and campaigns, later by its rank among the voters, so that a simulation replays exactly.
 package consensus
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// ErrNotProposed is returned when a proposal was definitely not made: consensus has stopped, does not lead, or has too much in
-// flight. A retry, here or elsewhere, is safe.
+// ErrNotProposed is returned when a proposal was definitely not made, or a barrier not passed: consensus has stopped, has too much in
+// flight, or the catalog has no quorum. A retry, here or elsewhere, is safe.
 var ErrNotProposed = errors.New("consensus: not proposed")
 
-// ErrUncertain is returned when the journal failed, or consensus was stopped, while a proposal was in flight: it may or may not take
-// effect when the node starts again. Retry only what is guarded or idempotent.
+// ErrUncertain is returned when it is not known what became of a proposal: the journal failed, consensus was stopped, or the catalog
+// lost its quorum while it was in flight, or a snapshot came instead of the entry that told. It may or may not have taken effect, or
+// may yet, but never twice. Retry only what is guarded or idempotent.
 var ErrUncertain = errors.New("consensus: outcome unknown")
+
+// ErrRemoved is given to Env.Failed when this store is not a member any more. It never becomes one again: its node may join with an
+// empty data directory.
+var ErrRemoved = errors.New("consensus: this store was removed from the cluster; its node can join again with an empty data directory")
+
+// MaxVoters bounds how many members vote (design 2 §12).
+const MaxVoters = 5
 
 // Env is what Consensus stands on.
 type Env struct {
 	Loop  exec.Loop
+	Clock clock.Clock
 	Trace trace.Sink
 	Log   Log
 	Local ident.Instance
-	// Transport carries messages to other voters; nil where there are none.
+	// Transport carries messages to other members; nil where there are none.
 	Transport Transport
 	// Bootstrap makes the command that a catalog without a cluster id begins with. It is called at most once, on Loop.
 	Bootstrap func() ([]byte, error)
-	// Failed is called once, on Loop, when consensus had to stop: the journal failed, or a command is unknown to this version.
-	// The node must stop too.
+	// Joining says that an empty log waits for the leader of a cluster to send its catalog, instead of making a cluster of one. It means
+	// nothing for a log that has begun.
+	Joining bool
+	// Leading is told, on Loop, when this member begins to lead, having applied everything that was committed before its term; and when
+	// it ceases to. It may be nil.
+	Leading func(term uint64, leading bool)
+	// Failed is called once, on Loop, when consensus had to stop: the journal failed, a command is unknown to this version, or the store
+	// was removed (ErrRemoved). The node must stop too.
 	Failed func(error)
 	// SnapshotBytes is how much the log grows before a snapshot replaces it, or twice the last snapshot if that is more;
-	// 0: 4 MiB. A log that is left alone is replaced sooner: it is kept in memory, and read again by the next start.
+	// 0: 4 MiB. A log that is left alone is replaced sooner: it is kept in memory, and read again by the next start. With other members,
+	// the last entries, of a quarter of it or 256 KiB, are kept in memory for those that lag a little.
 	SnapshotBytes int
-	// MaxInFlight bounds the proposals that wait for an outcome; 0: 65 536.
+	// MaxInFlight bounds the proposals, and the barriers, that wait for an outcome; 0: 65 536.
 	MaxInFlight int
+	// Heartbeat is how often a leader shows that it is there; 0: 100 ms.
+	Heartbeat time.Duration
+	// ElectionTimeout is how long a member hears nothing of its leader before it forgets it; 0: 500 ms. A leader that does not hear of a
+	// majority for 1.25 times as long steps down.
+	ElectionTimeout time.Duration
+	// StallLimit is how long a leader's append to its journal may take before it hands leadership on; 0: 2 s (design 2 §4).
+	StallLimit time.Duration
+	// ProposeTimeout is how long a proposal or a barrier waits while there is no leader; 0: 10 s. With a leader that does not answer it
+	// is three times as long.
+	ProposeTimeout time.Duration
 }
 
-// Transport sends messages to other voters. It may lose, delay, repeat and reorder them. It must not block or keep the bytes.
+func (e *Env) fill() {
+	fill(&e.SnapshotBytes, 4<<20)
+	fill(&e.MaxInFlight, 1<<16)
+	fill(&e.Heartbeat, 100*time.Millisecond)
+	fill(&e.ElectionTimeout, 500*time.Millisecond)
+	fill(&e.StallLimit, 2*time.Second)
+	fill(&e.ProposeTimeout, 10*time.Second)
+}
+
+func fill[T comparable](v *T, standard T) {
+	var zero T
+	if *v == zero {
+		*v = standard
+	}
+}
+
+// Transport sends messages to other members. It may lose, delay, repeat and reorder them, and send a large one (a snapshot may have
+// many MiB) on a way of its own. It must not block or keep the bytes.
 type Transport interface{ Send(to uint64, msg []byte) }
 
 // Consensus is the actor. Its methods may be called from any goroutine; callbacks are called on Env.Loop.
 type Consensus struct {
 	env Env
+	id  uint64
 	box exec.Mailbox
 
 	state     *catalog.State
+	ledger    *ledger
 	node      *raft.RawNode // nil before Start
 	mem       *raft.MemoryStorage
 	conf      *raftpb.ConfState
+	soft      raft.SoftState
+	term      uint64
 	hard      []byte // newest, encoded; nil: nothing new since the last write
 	listeners []func([]catalog.Change)
 	started   []func(error)
-	ready     bool  // everything that was committed when we began to lead is applied
-	booting   bool  // the bootstrap command is on its way
-	err       error // why stopped
+	ready     bool   // everything that was committed when we began to lead, or asked the leader first, is applied
+	booting   bool   // the bootstrap command is on its way
+	led       uint64 // the term that Env.Leading was told of; 0: none
+	err       error  // why stopped
 
-	seq      uint64
-	gathered []proposal // to be proposed at the next Flush
-	waiting  map[uint64]func(catalog.Result, error)
-	barriers []barrier
+	proposals proposals
+	barriers  []barrier
+	asked     uint64 // contexts given to barriers
+	changing  *changing
 
-	writes   []*write // in the order given to the log
-	writeSeq uint64
+	writes    []*write // in the order of raft
+	issued    int      // how many of them were given to the log
+	imaging   bool     // the first of them is a snapshot on its way to the log
+	writeSeq  uint64
+	applied   uint64
+	appliedAt uint64            // its term
+	applying  bool              // the state is between two entries
+	grown     int               // bytes of entries since the last snapshot
+	lastSize  int               // of the last snapshot
+	saving    *raftpb.ConfState // of the snapshot being written; nil: none is
+	watching  bool              // a look whether the log is quiet is to come
 
-	applied     uint64
-	appliedTerm uint64
-	grown       int               // bytes of entries since the last snapshot
-	lastSize    int               // of the last snapshot
-	saving      *raftpb.ConfState // of the snapshot being written; nil: none is
-	watching    bool              // a look whether the log is quiet is to come
-}
-
-type proposal struct {
-	cmd  []byte
-	done func(catalog.Result, error)
-}
-
-// write is one append that raft asked for, with the messages that raft wants back once it is durable.
-type write struct {
-	seq       uint64
-	entries   []*raftpb.Entry
-	responses []*raftpb.Message
-	left      int // pieces of it that are not durable yet
-}
-
-type barrier struct {
-	index uint64 // 0: not known yet
-	ctx   uint64
-	done  func(error)
+	election election
+	ticking  bool
+	heard    map[uint64]time.Duration // when a member was last heard of
+	down     map[uint64]bool          // members that cannot be reached
+	shipped  map[uint64]time.Duration // when a snapshot on its way to a member is given up
+	stall    stall
+	told     time.Duration // when the start last said what it waits for
 }
 
 // Messages to the actor.
@@ -121,29 +164,32 @@ type (
 	quiet     struct{ writes uint64 } // as many as there were
 	wanted    struct{ done func(Status) }
 	reading   struct{ done func(error) }
+	peerDown  struct{ id uint64 }
+	peerUp    struct{ id uint64 }
+	transfer  struct{ to uint64 }
 )
 
 // Status is what an operator sees.
 type Status struct {
-	Leading bool
-	Term    uint64
-	Leader  uint64 // raft id; 0: none known
-	ID      uint64
-	Applied uint64
-	Log     int // bytes since the last snapshot
-	Waiting int // proposals without an outcome
-	Err     error
+	Leading  bool
+	Term     uint64
+	Leader   uint64 // raft id; 0: none known
+	ID       uint64
+	Voters   []uint64 // ascending
+	Learners []uint64
+	Applied  uint64
+	Log      int // bytes since the last snapshot
+	Waiting  int // proposals without an outcome
+	Err      error
 }
 
 // New makes a consensus that is not started.
 func New(env Env) *Consensus {
-	if env.SnapshotBytes == 0 {
-		env.SnapshotBytes = 4 << 20
+	env.fill()
+	c := &Consensus{
+		env: env, id: ID(env.Local.Store), state: catalog.New(), ledger: newLedger(), conf: &raftpb.ConfState{},
+		proposals: newProposals(), heard: map[uint64]time.Duration{}, down: map[uint64]bool{}, shipped: map[uint64]time.Duration{},
 	}
-	if env.MaxInFlight == 0 {
-		env.MaxInFlight = 1 << 16
-	}
-	c := &Consensus{env: env, state: catalog.New(), waiting: map[uint64]func(catalog.Result, error){}}
 	c.box = env.Loop.Spawn("consensus", c)
 	return c
 }
@@ -161,33 +207,46 @@ func ID(s ident.StoreID) uint64 {
 	return id
 }
 
-// Start loads the log. done is called once: with nil when everything that was committed has been applied, the listeners have been
-// told, and proposals are taken; with an error if the log cannot be read or fails first.
+// Start loads the log. done is called once: with nil when everything that had been committed anywhere has been applied, the listeners
+// have been told, and proposals are taken; with an error if the log cannot be read or fails first. That takes a leader, and so a quorum:
+// while there is none, it waits, and says every few seconds in "consensus.waiting" for whom.
 func (c *Consensus) Start(done func(error)) { c.box.Post(start{done}) }
 
 // Stop ends work: what waits is answered with ErrUncertain, later proposals with ErrNotProposed. done is called after that.
 func (c *Consensus) Stop(done func()) { c.box.Post(stop{done}) }
 
 // OnApply adds a listener. It is first called with the whole catalog as additions, once that is ready, and then with every change in
-// order; always on Env.Loop and before the proposal's done.
+// order; always on Env.Loop and before the proposal's done. Where the catalog comes as a snapshot, the changes are the difference: an
+// object may then have changed several times at once.
 func (c *Consensus) OnApply(listener func([]catalog.Change)) { c.box.Post(listen{listener}) }
 
-// Propose proposes a command made by catalog.Encode. done is called once, on Env.Loop: with the outcome once the command is committed
-// and applied here, or with ErrNotProposed or ErrUncertain.
+// Propose proposes a command made by catalog.Encode, on any member. done is called once, on Env.Loop: with the outcome once the command
+// is committed and applied here, or with ErrNotProposed or ErrUncertain. It is applied at most once, however often it had to be sent.
 func (c *Consensus) Propose(cmd []byte, done func(catalog.Result, error)) {
-	c.box.Post(proposal{cmd, done})
+	c.box.Post(proposal{cmd: cmd, done: done})
 }
 
 // Barrier calls done once everything that was committed anywhere before the call has been applied here, or with ErrNotProposed.
 func (c *Consensus) Barrier(done func(error)) { c.box.Post(reading{done}) }
 
-// Deliver takes a message that another voter's Transport sent. It keeps the bytes.
+// Deliver takes a message that another member's Transport sent. It keeps the bytes.
 func (c *Consensus) Deliver(msg []byte) { c.box.Post(delivered{msg}) }
+
+// PeerUp says that a member can be reached again, which needs saying only after PeerDown.
+func (c *Consensus) PeerUp(id uint64) { c.box.Post(peerUp{id}) }
+
+// PeerDown says that a member cannot be reached any more. Members that it led forget it, and voters campaign at once, one after the
+// other. What still comes from it before PeerUp was sent before it was lost, and is dropped.
+func (c *Consensus) PeerDown(id uint64) { c.box.Post(peerDown{id}) }
+
+// Transfer asks the leader to hand leadership to a voter; 0: to the one that has most of its log. Elsewhere, or where the voter does not
+// take it within the election timeout, nothing changes.
+func (c *Consensus) Transfer(to uint64) { c.box.Post(transfer{to}) }
 
 // Status asks for the present state.
 func (c *Consensus) Status(done func(Status)) { c.box.Post(wanted{done}) }
 
-// State is the catalog itself. It may only be read, and only on Env.Loop.
+// State is the catalog itself. It may only be read, and only on Env.Loop; a snapshot replaces it, so it must be asked for each time.
 func (c *Consensus) State() *catalog.State { return c.state }
 
 // Receive handles one message of the mailbox.
@@ -197,6 +256,14 @@ func (c *Consensus) Receive(msg any) {
 		c.receiveProposal(m)
 	case appended:
 		c.receiveAppended(m)
+	case delivered:
+		c.receiveMessage(m.msg)
+	case tick:
+		c.receiveTick()
+	case silence:
+		c.receiveSilence(m)
+	case campaign:
+		c.receiveCampaign(m)
 	case listen:
 		c.receiveListener(m.to)
 	case start:
@@ -205,28 +272,23 @@ func (c *Consensus) Receive(msg any) {
 		c.receiveFirst(m.err)
 	case saved:
 		c.receiveSaved(m)
-	case delivered:
-		c.receiveMessage(m.msg)
 	case reading:
 		c.receiveBarrier(m.done)
 	case quiet:
 		c.receiveQuiet(m)
+	case change:
+		c.receiveChange(m)
+	case peerDown:
+		c.receiveDown(m.id)
+	case peerUp:
+		c.receiveUp(m.id)
+	case transfer:
+		c.receiveTransfer(m.to)
 	case wanted:
 		m.done(c.status())
 	case stop:
 		c.fail(nil)
 		m.done()
-	}
-}
-
-func (c *Consensus) receiveProposal(p proposal) {
-	switch {
-	case c.err != nil:
-		p.done(catalog.Result{}, fmt.Errorf("%w: %w", ErrNotProposed, c.err))
-	case len(c.waiting)+len(c.gathered) >= c.env.MaxInFlight:
-		p.done(catalog.Result{}, fmt.Errorf("%w: %d proposals wait already", ErrNotProposed, len(c.waiting)+len(c.gathered)))
-	default:
-		c.gathered = append(c.gathered, p)
 	}
 }
 
@@ -237,38 +299,26 @@ func (c *Consensus) receiveListener(to func([]catalog.Change)) {
 	}
 }
 
-func (c *Consensus) receiveMessage(b []byte) {
-	m := &raftpb.Message{}
-	if err := unmarshal(b, m); err != nil {
-		trace.Warn(c.env.Trace, "consensus.message.malformed", slog.Any("error", err))
-		return
-	}
-	if c.node == nil || c.err != nil {
-		return // as good as lost, which a transport may do
-	}
-	if err := c.node.Step(m); err != nil {
-		trace.Warn(c.env.Trace, "consensus.message.refused", slog.Any("error", err))
-	}
-}
-
-func (c *Consensus) receiveBarrier(done func(error)) {
-	if c.err != nil || !c.ready {
-		done(ErrNotProposed)
-		return
-	}
-	c.seq++
-	c.barriers = append(c.barriers, barrier{ctx: c.seq, done: done})
-	c.node.ReadIndex(marshalContext(c.seq))
-}
-
 func (c *Consensus) status() Status {
-	s := Status{ID: ID(c.env.Local.Store), Applied: c.applied, Log: c.grown, Waiting: len(c.waiting), Err: c.err}
+	s := Status{
+		ID: c.id, Applied: c.applied, Log: c.grown, Waiting: len(c.proposals.waiting), Err: c.err,
+		Voters: slices.Clone(c.conf.GetVoters()), Learners: slices.Clone(c.conf.GetLearners()),
+	}
 	if c.node != nil {
-		b := c.node.BasicStatus()
-		s.Term, s.Leader, s.Leading = b.HardState.GetTerm(), b.Lead, b.RaftState == raft.StateLeader
+		s.Term, s.Leader, s.Leading = c.term, c.soft.Lead, c.leads()
 	}
 	return s
 }
+
+// leads says whether raft leads here. Whether everything committed is applied is another question (see lead).
+func (c *Consensus) leads() bool { return c.soft.RaftState == raft.StateLeader }
+
+// alone says whether there is nobody else to speak to.
+func (c *Consensus) alone() bool {
+	return len(c.conf.GetVoters()) == 1 && len(c.conf.GetLearners()) == 0 && c.conf.GetVoters()[0] == c.id
+}
+
+func (c *Consensus) now() time.Duration { return c.env.Clock.Mono() }
 
 // Flush proposes what was gathered, in one go, and does what raft asks for.
 func (c *Consensus) Flush() {
@@ -278,6 +328,7 @@ func (c *Consensus) Flush() {
 	if c.ready {
 		c.propose()
 	}
+	c.ask()
 	c.process()
 }
 
@@ -293,20 +344,20 @@ func (c *Consensus) fail(err error) {
 		trace.Error(c.env.Trace, "consensus.failed", slog.Any("error", err))
 	}
 	c.err = err
-	for _, p := range c.gathered {
-		p.done(catalog.Result{}, fmt.Errorf("%w: %w", ErrNotProposed, err))
-	}
-	for _, seq := range sortedKeys(c.waiting) {
-		c.waiting[seq](catalog.Result{}, fmt.Errorf("%w: %w", ErrUncertain, err))
-	}
+	c.proposals.end(err)
 	for _, b := range c.barriers {
 		b.done(fmt.Errorf("%w: %w", ErrNotProposed, err))
+	}
+	if c.changing != nil {
+		c.changing.done(fmt.Errorf("%w: %w", ErrUncertain, err))
 	}
 	for _, done := range c.started {
 		done(err)
 	}
-	c.gathered, c.barriers, c.started, c.writes = nil, nil, nil, nil
-	clear(c.waiting)
+	if c.led != 0 && c.env.Leading != nil {
+		c.env.Leading(c.led, false)
+	}
+	c.barriers, c.changing, c.started, c.writes, c.issued, c.led = nil, nil, nil, nil, 0, 0
 	if !asked && c.env.Failed != nil {
 		c.env.Failed(err)
 	}

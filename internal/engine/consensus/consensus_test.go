@@ -12,8 +12,6 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
-	"github.com/tanist/tanist/internal/port/exec"
-	"github.com/tanist/tanist/internal/port/trace"
 )
 
 func TestFirstStartMakesTheCluster(t *testing.T) {
@@ -237,9 +235,9 @@ func TestDamagedLogIsRefused(t *testing.T) {
 		"a snapshot cut":            func(s *catalog.LogState) { s.Snapshot.Data = s.Snapshot.Data[:len(s.Snapshot.Data)-1] },
 		"no snapshot":               func(s *catalog.LogState) { s.Snapshot = catalog.LogSnapshot{} },
 		"another store's": func(s *catalog.LogState) {
-			s.Snapshot.Data = encodeSnapshot(&raftpb.ConfState{Voters: []uint64{5}}, nil)
+			s.Snapshot.Data = encodeSnapshot(&raftpb.ConfState{Voters: []uint64{5}}, newLedger(), nil)
 		},
-		"a proposal without command": func(s *catalog.LogState) { s.Entries[1].Data = []byte{0, 1, 1, 1} },
+		"a proposal without command": func(s *catalog.LogState) { s.Entries[1].Data = []byte{0, 1, 1, 1, 1} },
 	} {
 		w := newWorld(t, &memLog{}, 1, 0)
 		w.mustStart()
@@ -261,7 +259,7 @@ func TestHardStateMayLag(t *testing.T) {
 	w.propose("v")
 	w.run()
 	log := w.log.crash(0)
-	s := w.c.snapshot(w.c.applied, w.c.appliedTerm)
+	s := w.c.snapshot(w.c.applied, w.c.appliedAt)
 	log.SaveSnapshot(s, func(error) {})
 	log.sync()
 	for _, hard := range [][]byte{log.durable.Hard, nil} {
@@ -382,70 +380,5 @@ func TestRaftIDComesFromTheStore(t *testing.T) {
 	}
 	if len(seen) < 4 {
 		t.Errorf("ids collide: %v", seen)
-	}
-}
-
-// wire delivers messages between the voters of a test.
-type wire struct{ to map[uint64]*Consensus }
-
-func (w *wire) Send(to uint64, msg []byte) { w.to[to].Deliver(slices.Clone(msg)) }
-
-// Three voters are not served yet; that they agree through the Transport shows that nothing here stands in their way.
-func TestShapeOfThreeVoters(t *testing.T) {
-	sim := exec.NewSim(3)
-	net := &wire{map[uint64]*Consensus{}}
-	conf := &raftpb.ConfState{}
-	var stores []ident.StoreID
-	for i := range 3 {
-		stores = append(stores, ident.StoreID{7: byte(i + 1)})
-		conf.Voters = append(conf.Voters, ID(stores[i]))
-	}
-	var nodes []*Consensus
-	var logs []*memLog
-	for i, s := range stores {
-		log := &memLog{}
-		log.durable.Snapshot = catalog.LogSnapshot{Index: 1, Term: 1, Data: encodeSnapshot(conf, catalog.New().Snapshot())}
-		name := fmt.Sprint("n", i)
-		c := New(Env{
-			Loop: sim.Node(name, 1).Loop(0), Trace: trace.Discard, Log: log, Transport: net,
-			Local: ident.Instance{Node: name, Store: s, Boot: 1},
-		})
-		c.Start(func(err error) {
-			if err != nil {
-				t.Error(err)
-			}
-		})
-		net.to[ID(s)] = c
-		nodes, logs = append(nodes, c), append(logs, log)
-	}
-	run := func() {
-		for more := true; more; {
-			sim.Settle(10000)
-			more = false
-			for _, l := range logs {
-				more = l.sync() || more
-			}
-		}
-	}
-	run()
-	if err := nodes[1].node.Campaign(); err != nil {
-		t.Fatal(err)
-	}
-	nodes[1].process()
-	run()
-	cmd, _ := catalog.Encode(catalog.CreateVHost("shared"))
-	answered := false
-	nodes[1].Propose(cmd, func(_ catalog.Result, err error) { answered = err == nil })
-	run()
-	if !answered {
-		t.Fatal("the leader's proposal was not answered")
-	}
-	cmd, _ = catalog.Encode(catalog.CreateVHost("more"))
-	nodes[1].Propose(cmd, func(catalog.Result, error) {}) // carries the commit index to the others
-	run()
-	for i, n := range nodes {
-		if n.State().View().VHost("shared") == nil {
-			t.Errorf("node %d has not applied it", i)
-		}
 	}
 }

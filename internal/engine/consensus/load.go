@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -35,16 +34,17 @@ func (c *Consensus) receiveStart(done func(error)) {
 		c.fail(fmt.Errorf("consensus: load the log: %w", err))
 		return
 	}
-	if l.Snapshot.Index != 0 {
+	switch {
+	case l.Snapshot.Index != 0:
 		c.begin(l)
-		return
-	}
-	if len(l.Hard) > 0 || len(l.Entries) > 0 {
+	case len(l.Entries) > 0 || len(l.Hard) > 0 && !c.env.Joining:
 		c.fail(errors.New("consensus: the log has no beginning: its snapshot is missing"))
-		return
+	case c.env.Joining:
+		c.begin(l)
+	default:
+		c.conf = &raftpb.ConfState{Voters: []uint64{c.id}}
+		c.env.Log.SaveSnapshot(c.snapshot(firstIndex, firstTerm), func(err error) { c.box.Post(first{err}) })
 	}
-	c.conf = &raftpb.ConfState{Voters: []uint64{ID(c.env.Local.Store)}}
-	c.env.Log.SaveSnapshot(c.snapshot(firstIndex, firstTerm), func(err error) { c.box.Post(first{err}) })
 }
 
 // receiveFirst goes on once the snapshot of an empty log is durable.
@@ -59,19 +59,45 @@ func (c *Consensus) receiveFirst(err error) {
 	c.begin(catalog.LogState{Snapshot: c.snapshot(firstIndex, firstTerm)})
 }
 
-// begin makes raft of a log and campaigns if this is the only voter.
+// begin makes raft of a log. The only voter campaigns; with others it waits for their leader, or for its turn to campaign.
 func (c *Consensus) begin(l catalog.LogState) {
 	hard, err := c.restore(l)
+	if err == nil {
+		c.node, err = c.makeNode()
+	}
 	if err != nil {
 		c.fail(err)
 		return
 	}
-	id := ID(c.env.Local.Store)
-	c.node, err = raft.NewRawNode(&raft.Config{
-		ID:                        id,
-		ElectionTick:              10,
+	c.term = hard.GetTerm()
+	trace.Info(c.env.Trace, "consensus.loaded", slog.String("id", name(c.id)), slog.Uint64("term", c.term),
+		slog.Uint64("snapshot", l.Snapshot.Index), slog.Int("entries", len(l.Entries)), slog.Int("voters", len(c.conf.GetVoters())))
+	now := c.now()
+	c.election.leaderless, c.told = now, now
+	c.process() // what is known to be committed is applied first: raft refuses to campaign before
+	if c.err != nil {
+		return
+	}
+	if c.alone() {
+		if err := c.node.Campaign(); err != nil {
+			c.fail(fmt.Errorf("consensus: campaign: %w", err))
+			return
+		}
+		c.process()
+		return
+	}
+	c.barriers = append(c.barriers, barrier{at: now, lasting: true, done: func(error) { c.becomeReady() }})
+	c.armStart()
+	c.keepTicking()
+}
+
+// makeNode makes raft. Its election tick is used by leaders only, to ask whether a majority still answers.
+func (c *Consensus) makeNode() (*raft.RawNode, error) {
+	node, err := raft.NewRawNode(&raft.Config{
+		ID:                        c.id,
+		ElectionTick:              max(2, int((c.env.ElectionTimeout*5/4+c.env.Heartbeat-1)/c.env.Heartbeat)),
 		HeartbeatTick:             1,
-		Storage:                   c.mem,
+		Storage:                   memory{c.mem, c},
 		Applied:                   c.applied,
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             1 << 20,
@@ -79,22 +105,13 @@ func (c *Consensus) begin(l catalog.LogState) {
 		MaxInflightMsgs:           64,
 		CheckQuorum:               true,
 		PreVote:                   true,
+		StepDownOnRemoval:         true,
 		Logger:                    logger{c.env.Trace},
 	})
 	if err != nil {
-		c.fail(fmt.Errorf("consensus: %w", err))
-		return
+		return nil, fmt.Errorf("consensus: %w", err)
 	}
-	trace.Info(c.env.Trace, "consensus.loaded", slog.Uint64("id", id), slog.Uint64("term", hard.GetTerm()),
-		slog.Uint64("snapshot", l.Snapshot.Index), slog.Int("entries", len(l.Entries)))
-	c.process() // what is known to be committed is applied first: raft refuses to campaign before
-	if c.err == nil && len(c.conf.GetVoters()) == 1 && c.conf.GetVoters()[0] == id {
-		if err := c.node.Campaign(); err != nil {
-			c.fail(fmt.Errorf("consensus: campaign: %w", err))
-			return
-		}
-		c.process()
-	}
+	return node, nil
 }
 
 // restore fills the state and raft's memory from a log, after checking all that raft would panic at.
@@ -102,22 +119,29 @@ func (c *Consensus) restore(l catalog.LogState) (*raftpb.HardState, error) {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("consensus: the log is damaged: %s", fmt.Sprintf(format, a...))
 	}
-	conf, data, err := decodeSnapshot(l.Snapshot.Data)
+	hard := &raftpb.HardState{}
+	if len(l.Hard) > 0 {
+		if err := proto.Unmarshal(l.Hard, hard); err != nil {
+			return nil, bad("hard state: %v", err)
+		}
+	}
+	c.mem = raft.NewMemoryStorage()
+	if l.Snapshot.Index == 0 { // joining
+		if hard.GetCommit() > 0 {
+			return nil, bad("committed up to %d, but empty", hard.GetCommit())
+		}
+		return hard, c.mem.SetHardState(hard)
+	}
+	conf, book, data, err := decodeSnapshot(l.Snapshot.Data)
 	if err != nil {
 		return nil, bad("snapshot at %d: %v", l.Snapshot.Index, err)
 	}
 	if c.state, err = catalog.Restore(data); err != nil {
 		return nil, err
 	}
-	c.conf = conf
-	if id := ID(c.env.Local.Store); !slices.Contains(conf.GetVoters(), id) && !slices.Contains(conf.GetLearners(), id) {
-		return nil, fmt.Errorf("consensus: the log is another store's: raft id %d is not among its members", id)
-	}
-	hard := &raftpb.HardState{}
-	if len(l.Hard) > 0 {
-		if err := proto.Unmarshal(l.Hard, hard); err != nil {
-			return nil, bad("hard state: %v", err)
-		}
+	c.conf, c.ledger = conf, book
+	if !c.member(c.id) {
+		return nil, fmt.Errorf("consensus: the log is another store's: raft id %s is not among its members", name(c.id))
 	}
 	entries := make([]*raftpb.Entry, len(l.Entries))
 	last, term := l.Snapshot.Index, l.Snapshot.Term
@@ -139,50 +163,61 @@ func (c *Consensus) restore(l catalog.LogState) (*raftpb.HardState, error) {
 		if len(l.Hard) > 0 && len(entries) > 0 {
 			return nil, bad("term %d with an entry of term %d", hard.GetTerm(), term)
 		}
-		hard.Term = new(term)
+		hard.Term, hard.Vote = new(term), nil // a crash between a snapshot of the leader's and the hard state that came with it
 	}
 	hard.Commit = new(max(hard.GetCommit(), l.Snapshot.Index))
-	c.mem = raft.NewMemoryStorage()
-	snap := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
-		ConfState: conf, Index: new(l.Snapshot.Index), Term: new(l.Snapshot.Term),
-	}}
+	snap := &raftpb.Snapshot{Metadata: metadata(conf, l.Snapshot)}
 	if err := errors.Join(c.mem.ApplySnapshot(snap), c.mem.SetHardState(hard), c.mem.Append(entries)); err != nil {
 		return nil, fmt.Errorf("consensus: %w", err)
 	}
-	c.applied, c.appliedTerm, c.lastSize = l.Snapshot.Index, l.Snapshot.Term, len(l.Snapshot.Data)
+	c.applied, c.appliedAt, c.lastSize = l.Snapshot.Index, l.Snapshot.Term, len(l.Snapshot.Data)
 	return hard, nil
 }
 
-// lead notices that this node has begun to lead and has applied all that was committed before it did: the first entry of its own
-// term is the proof.
+// lead notices that this member leads and has applied all that was committed before it did: the first entry of its own term is the
+// proof.
 func (c *Consensus) lead() {
-	b := c.node.BasicStatus()
-	if c.ready || c.booting || b.RaftState != raft.StateLeader || c.appliedTerm != b.HardState.GetTerm() {
+	if !c.leads() || c.appliedAt != c.term || c.led == c.term || c.booting || c.err != nil {
 		return
 	}
-	if c.state.View().Cluster() == nil && c.env.Bootstrap != nil {
-		c.booting = true
-		cmd, err := c.env.Bootstrap()
+	if c.state.View().Cluster() == nil && c.env.Bootstrap != nil && !c.ready {
+		c.bootstrap()
+		return
+	}
+	c.becomeReady()
+	if c.led != 0 {
+		c.stepDown()
+	}
+	c.led = c.term
+	if c.env.Leading != nil {
+		c.env.Leading(c.term, true)
+	}
+}
+
+func (c *Consensus) bootstrap() {
+	c.booting = true
+	cmd, err := c.env.Bootstrap()
+	if err != nil {
+		c.fail(fmt.Errorf("consensus: bootstrap: %w", err))
+		return
+	}
+	c.submit([]proposal{{cmd: cmd, at: c.now(), done: func(r catalog.Result, err error) {
+		c.booting = false
+		if err == nil {
+			err = r.Err()
+		}
 		if err != nil {
 			c.fail(fmt.Errorf("consensus: bootstrap: %w", err))
 			return
 		}
-		c.submit([]proposal{{cmd, func(r catalog.Result, err error) {
-			if err == nil {
-				err = r.Err()
-			}
-			if err != nil {
-				c.fail(fmt.Errorf("consensus: bootstrap: %w", err))
-				return
-			}
-			c.becomeReady()
-		}}})
-		return
-	}
-	c.becomeReady()
+		c.lead()
+	}}})
 }
 
 func (c *Consensus) becomeReady() {
+	if c.ready || c.err != nil {
+		return
+	}
 	c.ready = true
 	all := c.state.Changes()
 	for _, to := range c.listeners {

@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -68,7 +69,7 @@ func (l *asyncLog) close() {
 func startReal(t testing.TB, e exec.Executor, log Log, boot uint64, snapshotBytes int) *Consensus {
 	t.Helper()
 	c := New(Env{
-		Loop: e.Loop(0), Trace: trace.Discard, Log: log, SnapshotBytes: snapshotBytes,
+		Loop: e.Loop(0), Clock: clock.System(), Trace: trace.Discard, Log: log, SnapshotBytes: snapshotBytes,
 		Local: ident.Instance{Node: "n1", Store: storeA, Boot: boot},
 		Bootstrap: func() ([]byte, error) {
 			return catalog.Encode(append(catalog.Bootstrap(ident.StoreID{1}, guest),

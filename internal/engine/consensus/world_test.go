@@ -8,6 +8,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -56,8 +57,15 @@ func (l *memLog) Append(hard []byte, entries []catalog.LogEntry, done func(error
 func (l *memLog) SaveSnapshot(snap catalog.LogSnapshot, done func(error)) {
 	l.ops = append(l.ops, fmt.Sprintf("snapshot %d %d %x", snap.Index, snap.Term, snap.Data))
 	l.pending = append(l.pending, logOp{func(s *catalog.LogState) {
+		if snap.Index <= s.Snapshot.Index {
+			return
+		}
+		at := slices.IndexFunc(s.Entries, func(e catalog.LogEntry) bool { return e.Index == snap.Index && e.Term == snap.Term })
+		s.Entries = slices.Clone(s.Entries[at+1:])
+		if at < 0 {
+			s.Entries = nil
+		}
 		s.Snapshot = snap
-		s.Entries = slices.DeleteFunc(slices.Clone(s.Entries), func(e catalog.LogEntry) bool { return e.Index <= snap.Index })
 	}, done})
 }
 
@@ -105,6 +113,7 @@ func newWorld(t testing.TB, log *memLog, boot uint64, snapshotBytes int) *world 
 	w := &world{t: t, sim: exec.NewSim(1), log: log, acked: map[string]bool{}, errs: map[string]error{}}
 	w.c = New(Env{
 		Loop:  w.sim.Node("n1", 1).Loop(0),
+		Clock: clock.NewSim(w.sim.Now, time.Unix(0, 0)),
 		Trace: trace.Discard,
 		Log:   log,
 		Local: ident.Instance{Node: "n1", Store: storeA, Boot: boot},

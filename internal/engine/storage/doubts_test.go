@@ -337,3 +337,48 @@ func TestACutToASnapshotBelowWhichNothingIsLeft(t *testing.T) {
 		t.Fatalf("%+v", i)
 	}
 }
+
+// A snapshot of the consensus log whose writing a crash cut short leaves parts behind, which must not get into the next one.
+func TestConsensusSnapshotCutShort(t *testing.T) {
+	r := newRig(t, Options{})
+	m := r.s.Consensus()
+	r.must(func(d func(error)) { m.write(appendBytes([]byte{metaFirst}, []byte("half of ")), d) })
+	r.reopen()
+	m = r.s.Consensus()
+	r.must(func(d func(error)) { m.SaveSnapshot(catalog.LogSnapshot{Index: 5, Term: 1, Data: []byte("whole")}, d) })
+	r.reopen()
+	st, err := r.s.Consensus().Load()
+	if err != nil || st.Snapshot.Index != 5 || string(st.Snapshot.Data) != "whole" {
+		t.Fatalf("%v, snapshot %d %q", err, st.Snapshot.Index, st.Snapshot.Data)
+	}
+}
+
+// A snapshot from the leader ends what the log holds if that contradicts it, and keeps it if the log already had what the snapshot
+// ends with.
+func TestConsensusSnapshotEndsWhatContradictsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		index, term uint64
+		left        int
+	}{
+		"held":                 {2, 2, 2},
+		"another in its place": {2, 3, 0},
+		"beyond the end":       {9, 3, 0},
+		"the end":              {4, 2, 0},
+	} {
+		r := newRig(t, Options{})
+		m := r.s.Consensus()
+		r.must(func(d func(error)) {
+			m.Append(nil, []catalog.LogEntry{{Index: 1, Term: 1}, {Index: 2, Term: 2}, {Index: 3, Term: 2}, {Index: 4, Term: 2}}, d)
+		})
+		r.must(func(d func(error)) {
+			m.SaveSnapshot(catalog.LogSnapshot{Index: c.index, Term: c.term, Data: []byte("s")}, d)
+		})
+		for range 2 {
+			r.reopen()
+			st, err := r.s.Consensus().Load()
+			if err != nil || st.Snapshot.Index != c.index || len(st.Entries) != c.left {
+				t.Fatalf("%s: %v, snapshot %d, %d entries left, want %d", name, err, st.Snapshot.Index, len(st.Entries), c.left)
+			}
+		}
+	}
+}

@@ -43,11 +43,13 @@ func (m *Consensus) Load() (catalog.LogState, error) {
 //	2 entry: uvarint index, term, length; bytes      (replaces from its index on)
 //	3 part of a snapshot: uvarint length, bytes
 //	4 end of a snapshot: uvarint index, term
+//	5 first part of a snapshot: as 3; what was gathered of an earlier one, which a crash cut short, is dropped
 const (
 	metaHard  = 1
 	metaEntry = 2
 	metaPart  = 3
 	metaEnd   = 4
+	metaFirst = 5
 )
 
 // Append writes the hard state (nil: unchanged) and entries, which replace what was logged from their first index on. A write of more
@@ -74,14 +76,15 @@ func appendEntry(p []byte, e catalog.LogEntry) []byte {
 	return appendBytes(p, e.Data)
 }
 
-// SaveSnapshot replaces everything up to its index.
+// SaveSnapshot replaces everything up to its index, and what follows it unless the log holds the very entry that the snapshot ends with:
+// what follows another one contradicts the snapshot.
 func (m *Consensus) SaveSnapshot(sn catalog.LogSnapshot, done func(error)) {
-	data := sn.Data
+	data, part := sn.Data, byte(metaFirst)
 	for len(data) > entryPart {
-		m.write(appendBytes([]byte{metaPart}, data[:entryPart]), nil)
-		data = data[entryPart:]
+		m.write(appendBytes([]byte{part}, data[:entryPart]), nil)
+		data, part = data[entryPart:], metaPart
 	}
-	body := appendBytes([]byte{metaPart}, data)
+	body := appendBytes([]byte{part}, data)
 	body = binary.AppendUvarint(append(body, metaEnd), sn.Index)
 	m.write(binary.AppendUvarint(body, sn.Term), done)
 }
@@ -103,6 +106,8 @@ func (s *Store) applyMeta(body []byte) error {
 			if !d.bad {
 				m.put(e)
 			}
+		case metaFirst:
+			m.partial = append([]byte(nil), d.bytes()...)
 		case metaPart:
 			m.partial = append(m.partial, d.bytes()...)
 		case metaEnd:
@@ -135,7 +140,16 @@ func (m *metaLog) replace(sn catalog.LogSnapshot) {
 	if sn.Index < old {
 		return
 	}
-	m.state.Entries = slices.Clone(m.state.Entries[min(int(sn.Index-old), len(m.state.Entries)):])
+	after := sn.Index - old // how many entries the snapshot takes the place of
+	term := m.state.Snapshot.Term
+	if es := m.state.Entries; 0 < after && after <= uint64(len(es)) {
+		term = es[after-1].Term
+	}
+	if after > uint64(len(m.state.Entries)) || term != sn.Term {
+		m.state.Entries = nil
+	} else {
+		m.state.Entries = slices.Clone(m.state.Entries[after:])
+	}
 	m.state.Snapshot = sn
 }
 
