@@ -115,9 +115,9 @@ type Copy struct {
 	importing bool // its image is not complete: it may learn, and answers for nothing
 	role      Role
 	opened    Role // as found when opened
-	openedAt  uint64
 	step      step
 	closed    bool
+	openedAt  uint64
 	sealing   uint64 // epoch of the highest seal that waits for its answer
 	flight    []batch.Tail
 	want      *Assignment // until applied

@@ -116,11 +116,11 @@ func (t *Producers) Pages() []Page {
 	if known > 0 {
 		end()
 	}
-	if len(t.forgotten) > 0 {
+	if past := t.forgotten(); len(past) > 0 {
 		data := binary.LittleEndian.AppendUint32(nil, 0)
-		gone = uint32(len(t.forgotten))
+		gone = uint32(len(past))
 		data = binary.LittleEndian.AppendUint32(data, gone)
-		pages = append(pages, Page{Number: ProducersPage + uint32(len(pages)), Data: AppendPairs(data, t.forgotten)})
+		pages = append(pages, Page{Number: ProducersPage + uint32(len(pages)), Data: AppendPairs(data, past)})
 	}
 	return pages
 }
@@ -170,6 +170,7 @@ func (r *reader) u32() int {
 // RestoreProducers reads what Pages wrote, from the pages at or above ProducersPage; others are left alone.
 func RestoreProducers(pages []Page) (Producers, error) {
 	var t Producers
+	var gone []Forgotten
 	for _, page := range pages {
 		if page.Number < ProducersPage {
 			continue
@@ -189,11 +190,14 @@ func RestoreProducers(pages []Page) (Producers, error) {
 			}
 		}
 		for n := r.u32(); n > 0 && !r.bad; n-- {
-			t.forgotten = append(t.forgotten, Forgotten{r.u64(), r.u64()})
+			gone = append(gone, Forgotten{r.u64(), r.u64()})
 		}
 		if r.bad || len(r.b) > 0 {
 			return Producers{}, ErrMalformed
 		}
+	}
+	if len(gone) > 0 {
+		t.past = &past{gone}
 	}
 	if !slices.IsSortedFunc(t.list, func(a, b producer) int { return cmp.Compare(a.id, b.id) }) {
 		return Producers{}, ErrMalformed

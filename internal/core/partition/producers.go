@@ -41,9 +41,19 @@ type producer struct {
 // Producers is the table of who appended up to which number. The zero table is empty. It is rebuilt from the log, rolled back by
 // Rollback, and part of snapshots.
 type Producers struct {
-	list      []producer // by id
-	forgotten []Forgotten
-	named     int
+	list  []producer // by id
+	named int
+	past  *past // nil: nobody was forgotten
+}
+
+// past is whom a table has forgotten, oldest first.
+type past struct{ forgotten []Forgotten }
+
+func (t *Producers) forgotten() []Forgotten {
+	if t.past == nil {
+		return nil
+	}
+	return t.past.forgotten
 }
 
 // Forgotten is a producer that goes, with its last number.
@@ -75,7 +85,7 @@ func (t *Producers) obtain(id uint64) *producer {
 }
 
 // Len is the number of producers remembered, and of those forgotten ones that are still refused.
-func (t *Producers) Len() (known, refused int) { return len(t.list), len(t.forgotten) }
+func (t *Producers) Len() (known, refused int) { return len(t.list), len(t.forgotten()) }
 
 // Last is the highest number of a producer in the log, with what is staged, and the position after its entry. Both are 0 for
 // one that is not known.
@@ -103,7 +113,8 @@ func (t *Producers) Judge(id, seq uint64) (v Verdict, at uint64) {
 	p := t.find(id)
 	if p == nil {
 		if Named(id) {
-			if i := slices.IndexFunc(t.forgotten, func(f Forgotten) bool { return f.ID == id }); i >= 0 && seq <= t.forgotten[i].Last {
+			gone := t.forgotten()
+			if i := slices.IndexFunc(gone, func(f Forgotten) bool { return f.ID == id }); i >= 0 && seq <= gone[i].Last {
 				return UnknownNamed, 0
 			}
 		}
@@ -277,13 +288,14 @@ func (t *Producers) Forget(those []Forgotten) {
 }
 
 func (t *Producers) bury(f Forgotten) {
-	if i := slices.IndexFunc(t.forgotten, func(o Forgotten) bool { return o.ID == f.ID }); i >= 0 {
-		t.forgotten = slices.Delete(t.forgotten, i, i+1)
+	gone := t.forgotten()
+	if i := slices.IndexFunc(gone, func(o Forgotten) bool { return o.ID == f.ID }); i >= 0 {
+		gone = slices.Delete(gone, i, i+1)
 	}
-	if len(t.forgotten) == MaxForgotten {
-		t.forgotten = slices.Delete(t.forgotten, 0, 1)
+	if len(gone) == MaxForgotten {
+		gone = slices.Delete(gone, 0, 1)
 	}
-	t.forgotten = append(t.forgotten, f)
+	t.past = &past{append(gone, f)}
 }
 
 // TooMany reports whether more named producers are remembered than may be.

@@ -75,7 +75,7 @@ func (m *dumb) build(upTo int) *Producers {
 	return t
 }
 
-var all = cmp.Options{cmp.AllowUnexported(Producers{}, producer{}), cmpopts.EquateEmpty()}
+var all = cmp.Options{cmp.AllowUnexported(Producers{}, producer{}, past{}), cmpopts.EquateEmpty()}
 
 func TestProducersAgainstALog(t *testing.T) {
 	ids := []uint64{1, 2, namedBit | 3, namedBit | 4}

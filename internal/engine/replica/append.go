@@ -106,15 +106,8 @@ func (r *replica) closeBatches() {
 			in.settled, in.told = 0, true
 		}
 	}
-	for i := range r.purges {
-		if r.purges[i].at == 0 {
-			r.purges[i].at = at
-		}
-	}
-	for i := range r.gets {
-		if r.gets[i].at == 0 {
-			r.gets[i].at = at
-		}
+	if r.asked != nil {
+		r.asked.appended(at)
 	}
 }
 
@@ -283,15 +276,36 @@ func (r *replica) tell() {
 			in.reply.Send(settledMsg(r, in, upTo-1))
 		}
 	}
+	if r.asked != nil {
+		r.asked.purged(at)
+		r.getAgain()
+	}
+}
+
+// appended notes where the events of what was asked before are in the log.
+func (w *asked) appended(at uint64) {
+	for i := range w.purges {
+		if w.purges[i].at == 0 {
+			w.purges[i].at = at
+		}
+	}
+	for i := range w.gets {
+		if w.gets[i].at == 0 {
+			w.gets[i].at = at
+		}
+	}
+}
+
+// purged answers the purges whose events are confirmed.
+func (w *asked) purged(at uint64) {
 	n := 0
-	for ; n < len(r.purges) && r.purges[n].at != 0 && r.purges[n].at <= at; n++ {
-		p := &r.purges[n]
+	for ; n < len(w.purges) && w.purges[n].at != 0 && w.purges[n].at <= at; n++ {
+		p := &w.purges[n]
 		if !p.in.dead {
 			p.in.reply.Send(p.answer)
 		}
 	}
-	if r.purges = r.purges[n:]; len(r.purges) == 0 {
-		r.purges = nil
+	if w.purges = w.purges[n:]; len(w.purges) == 0 {
+		w.purges = nil
 	}
-	r.getAgain()
 }

@@ -23,8 +23,8 @@ func (r *replica) attach(m protocol.Attach) {
 		old.dead = true
 		in.number = old.number
 		r.inlets[i] = in
-		if r.closedBy == old {
-			r.closedBy = in
+		if r.ending != nil && r.ending.closedBy == old {
+			r.ending.closedBy = in
 		}
 	} else {
 		r.gateways++
@@ -45,7 +45,7 @@ func (r *replica) refusal(g protocol.Gateway) string {
 		return "this run of the gateway's node is over"
 	case c.Damaged() != "":
 		return "storage: " + c.Damaged()
-	case len(r.stopped) > 0:
+	case r.stopping():
 		return "the node is stopping"
 	case c.Open() || c.Becoming() == partition.Owner:
 		return ""
@@ -102,7 +102,7 @@ func (r *replica) drop(in *inlet) {
 	if r.phase >= claiming && in.attach == nil {
 		r.side.release(r, in.number)
 	}
-	if r.closedBy == in {
+	if r.ending != nil && r.ending.closedBy == in {
 		r.reopened(nil)
 	}
 	if len(r.inlets) == 0 {

@@ -197,10 +197,10 @@ func (r *replica) ready() {
 	r.tidy = true
 	r.phase = claiming
 	if r.m.env.Gateways != nil && r.res.Kind == catalog.Queue {
-		r.claimers = r.m.env.Gateways(r.id)
-	}
-	if len(r.claimers) > 0 {
-		r.claimEnd = now + claimsWindow
+		if claimers := r.m.env.Gateways(r.id); len(claimers) > 0 {
+			w := r.asks()
+			w.claimers, w.claimEnd = claimers, now+claimsWindow
+		}
 	}
 	for _, in := range r.inlets {
 		r.open(in)
@@ -213,20 +213,26 @@ func (r *replica) claimed() {
 	if r.phase != claiming {
 		return
 	}
-	if r.now() < r.claimEnd {
-		for _, g := range r.claimers {
+	w := r.asked
+	if w != nil && r.now() < w.claimEnd {
+		for _, g := range w.claimers {
 			if !r.m.gone(g) && !r.attachedBy(g) {
 				return
 			}
 		}
 	}
-	r.phase, r.claimEnd, r.claimers = serving, 0, nil
+	r.phase = serving
+	if w != nil {
+		w.claimEnd, w.claimers = 0, nil
+	}
 	r.side.claimed()
 	r.admitHeld()
-	for _, msg := range r.deferred {
-		r.box.Post(msg)
+	if w != nil {
+		for _, msg := range w.deferred {
+			r.box.Post(msg)
+		}
+		w.deferred = nil
 	}
-	r.deferred = nil
 	r.reason = ""
 	r.arrived()
 	if f := r.m.env.Serving; f != nil {

@@ -12,8 +12,9 @@ func (r *replica) publish(m protocol.Publish) {
 	if in == nil {
 		return // of a stream that has ended: the gateway sends it again
 	}
-	if len(r.held) > 0 || !r.mayAdmit() {
-		r.held = append(r.held, m)
+	if r.asked != nil && len(r.asked.held) > 0 || !r.mayAdmit() {
+		w := r.asks()
+		w.held = append(w.held, m)
 		return
 	}
 	r.admit(in, &m)
@@ -21,23 +22,26 @@ func (r *replica) publish(m protocol.Publish) {
 
 // mayAdmit reports whether records are taken now. A queue with a limit does not know its length before the claims are in.
 func (r *replica) mayAdmit() bool {
-	return r.staged < maxStaged && r.closing == "" && r.m.held.Load() == nil && (r.phase == serving || !r.side.limited())
+	return r.staged < maxStaged && r.closing() == "" && r.m.held.Load() == nil && (r.phase == serving || !r.side.limited())
 }
 
 // admitHeld goes on with what was held back, in the order that it came.
 func (r *replica) admitHeld() {
-	n := 0
-	for ; n < len(r.held) && r.mayAdmit() && r.copy.Open(); n++ {
-		if in := r.inlet(&r.held[n].To); in != nil {
-			r.admit(in, &r.held[n])
+	w := r.asked
+	if w == nil || len(w.held) == 0 {
+		return
+	}
+	for len(w.held) > 0 && r.mayAdmit() && r.copy.Open() {
+		m := w.held[0]
+		w.held[0] = protocol.Publish{}
+		w.held = w.held[1:]
+		if in := r.inlet(&m.To); in != nil {
+			r.admit(in, &m)
 		}
-		r.held[n] = protocol.Publish{}
-	}
-	if r.held = r.held[n:]; len(r.held) == 0 {
-		r.held = nil
-	}
-	if n > 0 {
 		r.box.Touch()
+	}
+	if len(w.held) == 0 {
+		w.held = nil
 	}
 }
 

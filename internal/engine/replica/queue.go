@@ -70,7 +70,7 @@ func (q *queueSide) work(r *replica, now int64) {
 		q.pump(r)
 	}
 	q.forget(r)
-	if r.phase == serving && r.closing == "" {
+	if r.phase == serving && r.closing() == "" {
 		q.expire(r, now)
 	}
 }
@@ -87,7 +87,7 @@ func (r *replica) holder(number uint64) *inlet {
 
 // dead takes the dead letters that are due.
 func (q *queueSide) dead(r *replica, now int64) {
-	if !q.deadLetters || r.m.env.Courier == nil || len(r.stopped) > 0 {
+	if !q.deadLetters || r.m.env.Courier == nil || r.stopping() {
 		return
 	}
 	r.lane.dead = q.m.NextDead(now, r.lane.dead[:0])

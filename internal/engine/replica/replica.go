@@ -27,13 +27,12 @@ type replica struct {
 	want *catalog.Assignment // the newest
 
 	phase      phase
-	waiting    bool   // counted in Manager.recovering
-	closing    string // why an owner admits nothing: about to be deleted, or stopping
-	closedBy   *inlet // who asked for that
-	generation uint64 // counts how often the state was dropped: what was read for an older one is ignored
-	reason     string // why not serving, for people
-	seals      []sealCopy
-	stopped    []func()
+	waiting    bool    // counted in Manager.recovering
+	tidy       bool    // producers may have to be forgotten
+	generation uint64  // counts how often the state was dropped: what was read for an older one is ignored
+	reason     string  // why not serving, for people
+	ending     *ending // nil: nothing is about to end
+	asked      *asked  // nil: nobody has waited for an answer
 
 	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
 	feeds    []*feed
@@ -44,7 +43,6 @@ type replica struct {
 	producers partition.Producers
 	applied   batch.Tail // everything before it is in producers and side
 	side      side
-	tidy      bool // producers may have to be forgotten
 	inlets    []*inlet
 	gateways  uint64 // numbers given to gateways
 
@@ -53,21 +51,57 @@ type replica struct {
 	built      int64 // bytes of records in it
 	flights    []flight
 	staged     int64
-	held       []protocol.Publish
-	purges     []purge
-	gets       []waitingGet
 	onAppended func(error)
 
 	// Confirmed messages on their way out:
-	out      *outbound
-	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
-	claimers []protocol.Gateway
-	deferred []any // requests that wait for the claims
+	out *outbound
 
 	save   saving
 	wakeAt int64 // wall time in ms that a timer is set for; 0: none
 	cancel func() bool
 }
+
+// ending is about an owner that is to end.
+type ending struct {
+	closing  string // why it admits nothing: about to be deleted, or stopping
+	closedBy *inlet // who asked for that
+	stopped  []func()
+}
+
+// asked is who waits for what.
+type asked struct {
+	held     []protocol.Publish // not admitted yet
+	seals    []sealCopy
+	purges   []purge
+	gets     []waitingGet
+	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
+	claimers []protocol.Gateway
+	deferred []any // requests that wait for the claims
+}
+
+// idle reports whether nobody waits.
+func (w *asked) idle() bool {
+	return len(w.held)+len(w.seals)+len(w.purges)+len(w.gets)+len(w.claimers)+len(w.deferred) == 0
+}
+
+// asks is who waits, made if nobody does.
+func (r *replica) asks() *asked {
+	if r.asked == nil {
+		r.asked = &asked{}
+	}
+	return r.asked
+}
+
+// closing says why an owner admits nothing; empty where it does not end.
+func (r *replica) closing() string {
+	if r.ending == nil {
+		return ""
+	}
+	return r.ending.closing
+}
+
+// stopping reports whether somebody waits for the end.
+func (r *replica) stopping() bool { return r.ending != nil && len(r.ending.stopped) > 0 }
 
 // phase says how far a copy's state is, and an owner's work with gateways.
 type phase uint8
@@ -186,7 +220,8 @@ func (r *replica) request(msg any) {
 	switch msg.(type) {
 	case protocol.Get, protocol.Purge, protocol.Stats, protocol.Close:
 		if r.phase == claiming {
-			r.deferred = append(r.deferred, msg)
+			w := r.asks()
+			w.deferred = append(w.deferred, msg)
 			return
 		}
 	}
@@ -250,7 +285,12 @@ func (r *replica) trim() {
 	if r.side != nil {
 		r.side.trim()
 	}
-	r.held = nil
+	if w := r.asked; w != nil {
+		w.held = nil
+		if w.idle() {
+			r.asked = nil
+		}
+	}
 	if len(r.inlets) == 0 {
 		r.inlets = nil
 	}

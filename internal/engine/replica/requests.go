@@ -41,8 +41,8 @@ func (r *replica) subscribe(m protocol.Subscribe) {
 	if in == nil {
 		return
 	}
-	if r.closing != "" {
-		in.reply.Send(protocol.Subscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer, Refused: r.closing})
+	if why := r.closing(); why != "" {
+		in.reply.Send(protocol.Subscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer, Refused: why})
 		return
 	}
 	r.side.subscribe(r, in, m)
@@ -75,7 +75,8 @@ func (r *replica) get(m protocol.Get) {
 		return
 	default:
 		// What was given back or published before it was asked for may be on its way into the log: it counts as there.
-		r.gets = append(r.gets, waitingGet{in: in, m: m})
+		w := r.asks()
+		w.gets = append(w.gets, waitingGet{in: in, m: m})
 		return
 	}
 	in.reply.Send(none)
@@ -98,9 +99,13 @@ func (r *replica) handOne(q *queueSide, in *inlet, m *protocol.Get) bool {
 
 // getAgain answers the Gets that waited for what was on its way when they came, and is applied now.
 func (r *replica) getAgain() {
+	w := r.asked
+	if w == nil {
+		return
+	}
 	n := 0
-	for ; n < len(r.gets) && r.gets[n].at != 0 && r.gets[n].at <= r.applied.Position; n++ {
-		g := &r.gets[n]
+	for ; n < len(w.gets) && w.gets[n].at != 0 && w.gets[n].at <= r.applied.Position; n++ {
+		g := &w.gets[n]
 		q, ok := r.side.(*queueSide)
 		switch {
 		case g.in.dead || !ok:
@@ -110,8 +115,8 @@ func (r *replica) getAgain() {
 			g.in.reply.Send(protocol.GetDone{Partition: r.id, Stream: g.in.stream, Request: g.m.Request})
 		}
 	}
-	if r.gets = r.gets[n:]; len(r.gets) == 0 {
-		r.gets = nil
+	if w.gets = w.gets[n:]; len(w.gets) == 0 {
+		w.gets = nil
 	}
 }
 
@@ -129,7 +134,8 @@ func (r *replica) purge(m protocol.Purge) {
 		return
 	}
 	answer.Ready = q.m.Purge()
-	r.purges = append(r.purges, purge{in: in, answer: answer})
+	w := r.asks()
+	w.purges = append(w.purges, purge{in: in, answer: answer})
 }
 
 // counted is what Stats and Close are answered with.
@@ -155,24 +161,24 @@ func (r *replica) close(m protocol.Close) {
 	}
 	answer := r.counted(in, m.Request)
 	switch {
-	case r.closing != "":
-		answer.Refused = r.closing
+	case r.closing() != "":
+		answer.Refused = r.closing()
 	case m.IfUnused && answer.Consumers > 0:
 		answer.Refused = "in use"
 	case m.IfEmpty && (answer.Ready+answer.Unsettled > 0 || r.staged > 0):
 		answer.Refused = "not empty"
 	default:
-		r.closing, r.closedBy = "about to be deleted", in
+		r.ending = &ending{closing: "about to be deleted", closedBy: in}
 	}
 	in.reply.Send(answer)
 }
 
 // askDelete closes admission and asks the catalog to delete the resource.
 func (r *replica) askDelete(reason string) {
-	if r.m.env.Resources == nil || r.closing != "" {
+	if r.m.env.Resources == nil || r.closing() != "" {
 		return
 	}
-	r.closing = "about to be deleted: " + reason
+	r.ending = &ending{closing: "about to be deleted: " + reason}
 	box := r.box
 	r.m.env.Resources.DeleteResource(r.res.Incarnation, reason, func(err error) {
 		if err != nil {
@@ -183,7 +189,7 @@ func (r *replica) askDelete(reason string) {
 
 // reopened undoes close: the resource was not deleted.
 func (r *replica) reopened(err error) {
-	if len(r.stopped) > 0 {
+	if r.stopping() {
 		return
 	}
 	if err != nil {
@@ -192,7 +198,7 @@ func (r *replica) reopened(err error) {
 	if q, ok := r.side.(*queueSide); ok && err != nil {
 		q.m.Touch(r.now()) // asked again after as long as it took to be unused
 	}
-	r.closing, r.closedBy = "", nil
+	r.ending = nil
 	r.admitHeld()
 }
 

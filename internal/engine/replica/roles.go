@@ -64,12 +64,13 @@ func (r *replica) arrived() {
 // seal promises a later epoch. The answer follows once the promise is durable.
 func (r *replica) seal(m sealCopy) {
 	var err error
-	r.seals = append(r.seals, m)
+	w := r.asks()
+	w.seals = append(w.seals, m)
 	r.step(func(fx *partition.Effects) { err = r.copy.Seal(m.Epoch, fx) })
 	if err == nil {
 		return
 	}
-	r.seals = r.seals[:len(r.seals)-1]
+	w.seals = w.seals[:len(w.seals)-1]
 	a := r.sealAnswer(m.SealRequest)
 	if errors.Is(err, partition.ErrDamaged) {
 		a.Damaged = r.copy.Damaged()
@@ -88,8 +89,11 @@ func (r *replica) sealAnswer(req SealRequest) SealAnswer {
 
 // answerSeals answers all that wait: the promise is durable and nothing is in flight, or the copy failed.
 func (r *replica) answerSeals() {
-	seals := r.seals
-	r.seals = nil
+	if r.asked == nil {
+		return
+	}
+	seals := r.asked.seals
+	r.asked.seals = nil
 	for _, s := range seals {
 		a := r.sealAnswer(s.SealRequest)
 		a.Damaged = r.copy.Damaged()
@@ -147,13 +151,18 @@ func (r *replica) closeOwner(reason string) {
 		}
 		in.dead = true
 	}
-	r.inlets, r.held, r.deferred, r.purges, r.gets, r.flights, r.staged = nil, nil, nil, nil, nil, nil, 0
+	r.inlets, r.flights, r.staged = nil, nil, 0
+	if w := r.asked; w != nil {
+		w.held, w.deferred, w.purges, w.gets = nil, nil, nil, nil
+	}
 	r.dropWindow()
 	r.out = nil
 	r.endFeeds()
 	r.discardBuilt()
 	r.unload()
-	r.closing, r.closedBy = "", nil
+	if e := r.ending; e != nil {
+		e.closing, e.closedBy = "", nil
+	}
 	if failed {
 		r.arrived()
 	}
@@ -175,7 +184,9 @@ func (r *replica) unload() {
 	}
 	r.generation++
 	r.phase, r.side, r.producers, r.applied = outside, nil, partition.Producers{}, batch.Tail{}
-	r.claimEnd, r.claimers = 0, nil
+	if w := r.asked; w != nil {
+		w.claimEnd, w.claimers = 0, nil
+	}
 	r.save = saving{}
 	r.stopTimer()
 }
@@ -190,12 +201,14 @@ func (r *replica) deleted() {
 	r.closeOwner("deleted")
 	r.arrived()
 	r.reason = "deleted"
-	for _, s := range r.seals {
-		a := r.sealAnswer(s.SealRequest)
-		a.Refused = "deleted"
-		s.done(a)
+	if w := r.asked; w != nil {
+		for _, s := range w.seals {
+			a := r.sealAnswer(s.SealRequest)
+			a.Refused = "deleted"
+			s.done(a)
+		}
+		w.seals = nil
 	}
-	r.seals = nil
 	r.log.Delete(r.m.dropped(r.id))
 	r.step(func(fx *partition.Effects) { r.copy.Fail("deleted", fx) })
 	r.endStop()
@@ -227,7 +240,7 @@ func (r *replica) status() Status {
 	case c.Role() == partition.Sealed:
 		s.State = Moving
 	case r.phase == serving || c.Role() == partition.Follower || c.Role() == partition.Learner:
-		s.State, s.Reason = Serving, r.closing
+		s.State, s.Reason = Serving, r.closing()
 	case c.Role() == partition.Owner || c.Applying():
 		s.State = Recovering
 	default:

@@ -22,10 +22,10 @@ const (
 // saving is about the snapshots of one owner's state.
 type saving struct {
 	at      uint64 // position of the newest durable snapshot
-	pages   uint32 // of the producer table in it
 	bytes   int64  // applied since
 	entries uint64
-	dead    int64 // least bytes since the last that the log held and the machine did not need
+	dead    int64  // least bytes since the last that the log held and the machine did not need
+	pages   uint32 // of the producer table in it
 	busy    bool
 	wanted  bool // retention waits for one
 }
@@ -113,7 +113,10 @@ func (r *replica) retained(err error) {
 
 // setTimer arms a timer for when the machine next has something to do, if that is sooner than what is armed.
 func (r *replica) setTimer() {
-	w := r.claimEnd
+	var w int64
+	if r.asked != nil {
+		w = r.asked.claimEnd
+	}
 	switch r.phase {
 	case serving:
 		w = r.side.wake(r)
@@ -145,15 +148,18 @@ func (r *replica) woken(w wake) {
 
 // stop ends admission; endStop calls done once everything is durable.
 func (r *replica) stop(done func()) {
-	r.stopped = append(r.stopped, done)
-	if r.closing == "" {
-		r.closing = "the node is stopping"
+	if r.ending == nil {
+		r.ending = &ending{}
+	}
+	r.ending.stopped = append(r.ending.stopped, done)
+	if r.ending.closing == "" {
+		r.ending.closing = "the node is stopping"
 	}
 }
 
 // endStop finishes a stop as soon as nothing is on its way into the log: first a snapshot where it is worth it, then the end.
 func (r *replica) endStop() {
-	if len(r.stopped) == 0 {
+	if !r.stopping() {
 		return
 	}
 	if (r.phase == serving || r.phase == warm) && r.copy.Damaged() == "" {
@@ -165,11 +171,12 @@ func (r *replica) endStop() {
 			return
 		}
 	}
-	done := r.stopped
-	r.stopped = []func(){}
+	e := r.ending
+	done := e.stopped
+	e.stopped = []func(){}
 	r.step(func(fx *partition.Effects) { r.copy.Retire("the node is stopping", fx) })
 	for _, f := range done {
 		f()
 	}
-	r.stopped = nil
+	e.stopped = nil
 }

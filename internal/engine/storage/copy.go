@@ -15,16 +15,16 @@ type Copy struct {
 	s    *Store
 	part ident.Partition
 
-	mu      sync.Mutex
-	tail    batch.Tail    // what has been appended, logged or not
-	newest  []batch.Batch // in memory, contiguous up to the tail
-	deleted bool
+	mu     sync.Mutex
+	tail   batch.Tail    // what has been appended, logged or not
+	newest []batch.Batch // in memory, contiguous up to the tail
 
 	// The rest is as logged: what a checkpoint says of the copy. The writer changes it when it places a frame.
 	logged     batch.Tail
 	promise    uint64
 	roleEpoch  uint64
 	role       partition.Role
+	deleted    bool   // as asked for, logged or not
 	head       uint64 // what was dropped by DropHead
 	damaged    string
 	spans      []span
