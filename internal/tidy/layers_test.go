@@ -26,6 +26,7 @@ var external = []struct {
 	{"internal/port/", nil},
 	{"internal/config", []string{"github.com/BurntSushi/toml"}},
 	{"internal/engine/consensus", []string{"go.etcd.io/raft/v3", "google.golang.org/protobuf/"}}, // raft's messages are protobuf
+	{"internal/engine/mesh", []string{"google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"internal/engine/passwords", []string{"golang.org/x/crypto/"}},
 	{"internal/engine/", nil},
 	{"internal/front/admin", []string{"github.com/prometheus/"}},
@@ -36,6 +37,7 @@ var external = []struct {
 	{"sim", nil},
 	{"check", nil},
 	{"e2e", []string{"github.com/rabbitmq/amqp091-go"}},
+	{"tools/protogen", []string{"github.com/bufbuild/protocompile", "google.golang.org/protobuf/"}}, // no outside compiler
 	{"tools/", nil},
 }
 
