@@ -4,18 +4,24 @@ import (
 	"fmt"
 
 	"github.com/tanist/tanist/internal/core/catalog"
-	"github.com/tanist/tanist/internal/core/ident"
 )
 
-// Cause says why a partition needs a transition, as far as one node can tell from the catalog and its own instance: its owner is an
-// earlier run of this node over the same store (design 2 §3: an owner owns an epoch only within one run). Empty means that it needs
-// none. Another store under the owner's name is no cause here: that copy is not admitted, and whoever holds the old store must answer.
-func Cause(a *catalog.Assignment, local ident.Instance) string {
+// Nodes knows the registered runs of nodes, as a view of the catalog does.
+type Nodes interface {
+	// Node is nil if there is none of that name.
+	Node(name string) *catalog.Node
+}
+
+// Cause says why a partition needs a transition, as far as the catalog alone can tell: the owner's node has registered a later run over
+// the same store (design 2 §3: an owner owns an epoch only within one run). Empty means that it needs none. Another store under the
+// owner's name is no cause here: that copy is not admitted, and whoever holds the old store must answer.
+func Cause(a *catalog.Assignment, nodes Nodes) string {
 	o := a.Owner
-	if o.Node != local.Node || o.Store != local.Store || o.Boot >= local.Boot {
+	n := nodes.Node(o.Node)
+	if n == nil || n.Store != o.Store || o.Boot >= n.Boot {
 		return ""
 	}
-	return fmt.Sprintf("owner %s restarted: boot %d is over, now %d", o.Node, o.Boot, local.Boot)
+	return fmt.Sprintf("owner %s restarted: boot %d is over, now %d", o.Node, o.Boot, n.Boot)
 }
 
 // NewTransition is the pending transition to record for a cause, at now milliseconds since 1970.

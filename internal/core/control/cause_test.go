@@ -3,8 +3,21 @@ package control
 import (
 	"testing"
 
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 )
+
+// runs are the registered runs of nodes.
+type runs []ident.Instance
+
+func (r runs) Node(name string) *catalog.Node {
+	for _, i := range r {
+		if i.Node == name {
+			return &catalog.Node{Name: name, Store: i.Store, Boot: i.Boot}
+		}
+	}
+	return nil
+}
 
 func TestOnlyAnEarlierRunOverTheSameStoreIsACause(t *testing.T) {
 	a := three(4)
@@ -12,13 +25,13 @@ func TestOnlyAnEarlierRunOverTheSameStoreIsACause(t *testing.T) {
 	other := instance("a", 6)
 	other.Store = ident.StoreID{'z'}
 	for name, c := range map[string]struct {
-		local ident.Instance
-		want  bool
+		run  ident.Instance
+		want bool
 	}{
 		"this run": {instance("a", 5), false}, "a later run": {instance("a", 6), true}, "another node": {instance("b", 9), false},
 		"a wiped store": {other, false}, "an older image": {instance("a", 4), false},
 	} {
-		if got := Cause(a, c.local) != ""; got != c.want {
+		if got := Cause(a, runs{c.run}) != ""; got != c.want {
 			t.Errorf("%s: cause %v, want %v", name, got, c.want)
 		}
 	}

@@ -217,14 +217,9 @@ func (c *Controller) drop(p ident.Partition) {
 }
 
 // cause says why a partition needs another owner; empty if it does not.
-func (c *Controller) cause(a *catalog.Assignment) string {
-	var run ident.Instance
-	c.env.View(func(v *catalog.View) {
-		if n := v.Node(a.Owner.Node); n != nil {
-			run = ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
-		}
-	})
-	return control.Cause(a, run)
+func (c *Controller) cause(a *catalog.Assignment) (why string) {
+	c.env.View(func(v *catalog.View) { why = control.Cause(a, v) })
+	return why
 }
 
 // consider decides the next step of a partition from its assignment.
