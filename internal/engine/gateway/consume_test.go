@@ -63,6 +63,14 @@ func TestDeliverAndSettle(t *testing.T) {
 	if got := o.settled(); got != "#1 accept 1-2 requeue 4-4; " {
 		t.Errorf("settled %s", got)
 	}
+	// What a channel gives back when it closes is counted apart from what the client settled, as what a session gives back is.
+	o.deliver(1, item(5, "d"), item(6, "e"))
+	h.settle()
+	h.do(func() { c.s.Settle(c.refs[3:4], broker.Release) })
+	h.do(func() { c.s.Close() })
+	if n := h.sh.stats; n.Settled != 3 || n.Released != 2 {
+		t.Errorf("%d settled, %d released", n.Settled, n.Released)
+	}
 }
 
 func TestAcrossAChangeOfOwnerNothingIsRedelivered(t *testing.T) {

@@ -268,7 +268,7 @@ func (x *session) Settle(refs []broker.Ref, o broker.Settlement) {
 		if c.a.p != r.Partition || !c.held.remove(r.Offset) {
 			continue
 		}
-		x.sh.stats.Settled++
+		x.sh.stats.settled(o)
 		if c.reader != nil {
 			if o == broker.Release || o == broker.Requeue {
 				c.reader.pin(r.Offset)
@@ -299,7 +299,7 @@ func outcomeOf(o broker.Settlement) protocol.Outcome {
 func (x *session) settleFetched(r *broker.Ref, o broker.Settlement) {
 	for _, h := range x.gets {
 		if h.a.p == r.Partition && h.held.remove(r.Offset) {
-			x.sh.stats.Settled++
+			x.sh.stats.settled(o)
 			h.a.settles.add(0, r.Offset, outcomeOf(o))
 			h.a.touch()
 			return

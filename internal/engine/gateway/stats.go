@@ -18,7 +18,7 @@ type Counters struct {
 	Delivered uint64
 	Again     uint64 // of Delivered, those that may have been delivered before
 	Settled   uint64 // by clients
-	Released  uint64 // given back because a session ended
+	Released  uint64 // given back because a consumer, its channel or its session ended
 	DeadDone  uint64 // dead letters published or dropped
 	DeadKept  uint64 // dead letters whose target was missing or refused
 }
@@ -31,6 +31,14 @@ func (c *Counters) count(o broker.Outcome) {
 		c.Refused++
 	case broker.Unknown:
 		c.Unknown++
+	}
+}
+
+func (c *Counters) settled(o broker.Settlement) {
+	if o == broker.Release {
+		c.Released++
+	} else {
+		c.Settled++
 	}
 }
 
