@@ -192,11 +192,37 @@ func (s *State) guard(p ident.Partition, version uint64) (*Assignment, *Refusal)
 func (s *State) assign(a Assignment) ItemResult {
 	a.Version++
 	r := s.view.Incarnation(a.Partition.Incarnation)
-	after := *r
-	after.Partitions = slices.Clone(r.Partitions)
-	after.Partitions[a.Partition.Index] = &a
-	s.change(r, &after)
-	return done(&after)
+	var after *Resource
+	if len(r.Partitions) == 1 {
+		after = together(r, 1)
+		*after.Partitions[0] = a
+	} else {
+		after = new(*r)
+		after.Partitions = slices.Clone(r.Partitions)
+		after.Partitions[a.Partition.Index] = new(a)
+	}
+	s.change(r, after)
+	return done(after)
+}
+
+// together copies a resource and gives it empty assignments. With one partition, which is the rule, all lies in one piece of memory.
+func together(r *Resource, partitions int) *Resource {
+	if partitions == 1 {
+		whole := &struct {
+			resource   Resource
+			partitions [1]*Assignment
+			assignment Assignment
+		}{resource: *r}
+		whole.partitions[0] = &whole.assignment
+		whole.resource.Partitions = whole.partitions[:]
+		return &whole.resource
+	}
+	after := new(*r)
+	after.Partitions = make([]*Assignment, partitions)
+	for i := range after.Partitions {
+		after.Partitions[i] = &Assignment{}
+	}
+	return after
 }
 
 func transitionMoved(a *Assignment, want string) ItemResult {

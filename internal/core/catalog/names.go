@@ -224,15 +224,14 @@ func (s *State) declareResource(a *args) ItemResult {
 	if refused := s.validResource(r, a); refused != nil {
 		return ItemResult{Refused: refused}
 	}
-	r = new(a.resource) // what stays must not keep all of the arguments with it
+	r = together(&a.resource, int(a.partitions)) // what stays must not keep all of the arguments with it
 	s.incarnations++
 	r.Incarnation = s.incarnations
 	if r.Home != nil {
 		r.Incarnation |= ident.TransientBit
 	}
-	r.Partitions = make([]*Assignment, a.partitions)
-	for i := range r.Partitions {
-		r.Partitions[i] = &Assignment{
+	for i, p := range r.Partitions {
+		*p = Assignment{
 			Partition: ident.Partition{Incarnation: r.Incarnation, Index: uint32(i)},
 			Epoch:     1,
 			Version:   1,

@@ -20,43 +20,61 @@ type group struct {
 	ring     *consumer
 }
 
+// audience is the consumers of an owner, by slot.
+type audience struct {
+	list  []*consumer // slot 0 is nobody
+	slots map[Holder]uint32
+	free  []uint32
+}
+
+// consumers are all by slot, nil where a slot is free.
+func (o *owner) consumers() []*consumer {
+	if o.audience == nil {
+		return nil
+	}
+	return o.audience.list
+}
+
 // slot is the consumer of a holder, made if there is none.
 func (o *owner) slot(h Holder) *consumer {
-	if s, ok := o.slots[h]; ok {
-		return o.consumers[s]
+	if c := o.lookup(h); c != nil {
+		return c
 	}
-	if o.slots == nil {
-		o.slots = make(map[Holder]uint32)
-		o.consumers = append(o.consumers[:0], nil)
+	if o.audience == nil {
+		o.audience = &audience{slots: make(map[Holder]uint32), list: []*consumer{nil}}
 	}
+	a := o.audience
 	c := &consumer{holder: h}
-	if n := len(o.free); n > 0 {
-		c.slot = o.free[n-1]
-		o.free = o.free[:n-1]
-		o.consumers[c.slot] = c
+	if n := len(a.free); n > 0 {
+		c.slot = a.free[n-1]
+		a.free = a.free[:n-1]
+		a.list[c.slot] = c
 	} else {
-		c.slot = uint32(len(o.consumers))
-		o.consumers = append(o.consumers, c)
+		c.slot = uint32(len(a.list))
+		a.list = append(a.list, c)
 	}
-	o.slots[h] = c.slot
+	a.slots[h] = c.slot
 	return c
 }
 
 func (o *owner) lookup(h Holder) *consumer {
-	if s, ok := o.slots[h]; ok {
-		return o.consumers[s]
+	if a := o.audience; a != nil {
+		if s, ok := a.slots[h]; ok {
+			return a.list[s]
+		}
 	}
 	return nil
 }
 
-// settle forgets a consumer that is nothing and holds nothing.
+// forget lets go of a consumer that is nothing and holds nothing.
 func (o *owner) forget(c *consumer) {
 	if c.subscribed || c.held > 0 {
 		return
 	}
-	delete(o.slots, c.holder)
-	o.consumers[c.slot] = nil
-	o.free = append(o.free, c.slot)
+	a := o.audience
+	delete(a.slots, c.holder)
+	a.list[c.slot] = nil
+	a.free = append(a.free, c.slot)
 }
 
 // Subscribe adds a consumer. One that holds something from before keeps it, and it counts for its prefetch. One that is subscribed
@@ -121,7 +139,7 @@ func (m *Machine) leave(c *consumer) {
 // successor is who becomes the single active consumer: the highest priority, the longest subscribed of it.
 func (m *Machine) successor() *consumer {
 	var best *consumer
-	for _, c := range m.o.consumers {
+	for _, c := range m.o.consumers() {
 		if c != nil && c.subscribed && (best == nil || c.options.Priority > best.options.Priority ||
 			c.options.Priority == best.options.Priority && c.order < best.order) {
 			best = c

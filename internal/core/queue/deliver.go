@@ -89,7 +89,7 @@ func (o *owner) drop(c *consumer, p *page, w int, set uint64) {
 // something only if an event came that this owner did not stage.
 func (m *Machine) letGo(p *page, w int, set uint64) {
 	for set &= p.held[w]; set != 0; set &= set - 1 {
-		c := m.o.consumers[p.blocks[w][bits.TrailingZeros64(set)]]
+		c := m.o.consumers()[p.blocks[w][bits.TrailingZeros64(set)]]
 		m.o.drop(c, p, w, set&-set)
 		m.update(c)
 		m.o.forget(c)
@@ -221,7 +221,7 @@ func (m *Machine) Purge() uint64 {
 // while Attaching; before, the claims would be lost. The queue was in use until now if the gateway had a consumer.
 func (m *Machine) Attach(gateway uint64, claims []Claim, now int64) {
 	o := m.o
-	for _, c := range o.consumers {
+	for _, c := range o.consumers() {
 		if c != nil && c.subscribed && c.holder.Gateway == gateway {
 			m.leave(c)
 			m.Touch(now)
@@ -271,7 +271,7 @@ func (m *Machine) Attach(gateway uint64, claims []Claim, now int64) {
 // ReleaseGateway ends a gateway: its consumers go, what it holds is released (staged as returns, counted).
 func (m *Machine) ReleaseGateway(gateway uint64, now int64) {
 	had := false
-	for _, c := range m.o.consumers {
+	for _, c := range m.o.consumers() {
 		if c != nil && c.subscribed && c.holder.Gateway == gateway {
 			m.leave(c)
 			had = true
@@ -289,7 +289,7 @@ func (m *Machine) ReleaseGateway(gateway uint64, now int64) {
 
 // tidyConsumers forgets those of a gateway that hold nothing any more.
 func (m *Machine) tidyConsumers(gateway uint64) {
-	for _, c := range m.o.consumers {
+	for _, c := range m.o.consumers() {
 		if c != nil && c.holder.Gateway == gateway {
 			m.o.forget(c)
 		}
@@ -308,7 +308,7 @@ func (m *Machine) eachHeld(gateway uint64, f func(c *consumer, p *page, i int)) 
 		for w, set := range p.held {
 			for ; set != 0; set &= set - 1 {
 				i := bits.TrailingZeros64(set)
-				if c := m.o.consumers[p.blocks[w][i]]; c.holder.Gateway == gateway {
+				if c := m.o.consumers()[p.blocks[w][i]]; c.holder.Gateway == gateway {
 					f(c, p, w<<6+i)
 				}
 			}

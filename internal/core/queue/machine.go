@@ -37,11 +37,18 @@ var plain Settings
 
 // New makes the machine of a queue whose log is empty.
 func New(s Settings) *Machine {
+	m := new(Machine)
+	m.Begin(s)
+	return m
+}
+
+// Begin makes a new machine that is part of something else what New gives.
+func (m *Machine) Begin(s Settings) {
 	kept := &plain
 	if s != plain {
 		kept = new(s)
 	}
-	return &Machine{settings: kept, limited: s.MaxLength != nil || s.MaxBytes != nil, headDirty: true}
+	*m = Machine{settings: kept, limited: s.MaxLength != nil || s.MaxBytes != nil, headDirty: true}
 }
 
 // Next is the offset of the next record to be applied.

@@ -9,11 +9,9 @@ import (
 
 // owner is the volatile side.
 type owner struct {
-	consumers []*consumer       // by slot; slot 0 is nobody
-	slots     map[Holder]uint32 // only looked up
-	free      []uint32
-	groups    []group // of consumers that can take something, highest priority first
-	order     uint64  // subscriptions so far
+	audience *audience // nil: there is no consumer
+	groups   []group   // of consumers that can take something, highest priority first
+	order    uint64    // subscriptions so far
 
 	subscribed uint32 // consumers
 	active     uint32 // slot of the single active consumer
@@ -435,7 +433,7 @@ func (o *owner) trim() {
 	if len(o.heap) == 0 {
 		o.heap = nil
 	}
-	if len(o.slots) == 0 {
-		o.slots, o.consumers, o.free, o.groups = nil, nil, nil, nil
+	if o.audience != nil && len(o.audience.slots) == 0 {
+		o.audience, o.groups = nil, nil
 	}
 }

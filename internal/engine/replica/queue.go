@@ -17,7 +17,7 @@ const (
 
 // queueSide is a queue's machine and what goes out of it.
 type queueSide struct {
-	m           *queue.Machine
+	m           queue.Machine
 	deadLetters bool
 	groups      []group
 }

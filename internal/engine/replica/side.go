@@ -71,5 +71,7 @@ func newSide(res *catalog.Resource) side {
 	if res.Queue != nil {
 		s = *res.Queue
 	}
-	return &queueSide{m: queue.New(s), deadLetters: s.DeadLetterExchange != nil}
+	q := &queueSide{deadLetters: s.DeadLetterExchange != nil}
+	q.m.Begin(s)
+	return q
 }
