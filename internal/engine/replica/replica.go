@@ -279,7 +279,7 @@ func (r *replica) Flush() {
 // trim lets go of what an idle replica does not need. It is called when nobody works with the partition any more.
 func (r *replica) trim() {
 	if len(r.flights) == 0 {
-		r.flights = nil
+		r.flights, r.onAppended = nil, nil
 		r.copy.Trim()
 	}
 	if r.side != nil {

@@ -72,8 +72,8 @@ type loop struct {
 	touched []*mailbox // only on the loop's goroutine
 }
 
-func (l *loop) Spawn(name string, a Actor) Mailbox {
-	return &mailbox{loop: l, name: name, actor: a}
+func (l *loop) Spawn(_ string, a Actor) Mailbox {
+	return &mailbox{loop: l, actor: a}
 }
 
 func (l *loop) signal() {
@@ -131,7 +131,6 @@ func (l *loop) flush() {
 
 type mailbox struct {
 	loop  *loop
-	name  string
 	actor Actor
 	dirty bool // only on the loop's goroutine
 }
