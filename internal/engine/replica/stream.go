@@ -23,6 +23,13 @@ type streamSide struct {
 	settings stream.Settings
 	ageAt    int64 // wall time in ms when the oldest batch is too old; 0: not known, or never
 	dropping bool
+	starting []*starting
+}
+
+// starting is a reader whose start is being looked up.
+type starting struct {
+	in       *inlet
+	consumer uint64
 }
 
 func (s *streamSide) apply(b batch.Batch) error                     { return s.m.ApplyBatch(b) }
@@ -149,6 +156,7 @@ func (s *streamSide) bounds(r *replica) stream.Bounds {
 
 // subscribe adds a reader where its start says, which may have to be looked up.
 func (s *streamSide) subscribe(r *replica, in *inlet, m protocol.Subscribe) {
+	s.leave(in, m.Consumer)
 	bounds := s.bounds(r)
 	if m.Cursor != "" {
 		if at, ok := s.m.Cursor(m.Cursor); ok {
@@ -157,18 +165,27 @@ func (s *streamSide) subscribe(r *replica, in *inlet, m protocol.Subscribe) {
 		}
 	}
 	at, lookup := stream.Resolve(m.Start, bounds)
+	if lookup == stream.NoLookup {
+		s.begin(r, in, m, at)
+		return
+	}
+	st := &starting{in, m.Consumer}
+	s.starting = append(s.starting, st)
 	found := func(offset uint64, err error) {
 		if err != nil {
 			r.fail("lookup", err)
 			return
 		}
+		i := slices.Index(s.starting, st)
+		if i < 0 {
+			return // it has gone, or come again
+		}
+		s.starting = slices.Delete(s.starting, i, i+1)
 		if !in.dead {
 			s.begin(r, in, m, s.bounds(r).Clamp(offset))
 		}
 	}
 	switch lookup {
-	case stream.NoLookup:
-		s.begin(r, in, m, at)
 	case stream.LookupTime:
 		r.log.SeekTime(m.Start.Time, r.found(found))
 	case stream.LookupLast:
@@ -193,7 +210,13 @@ func (s *streamSide) begin(r *replica, in *inlet, m protocol.Subscribe, next uin
 	in.reply.Send(protocol.Subscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer, Next: next})
 }
 
+// leave forgets a reader whose start is being looked up.
+func (s *streamSide) leave(in *inlet, consumer uint64) {
+	s.starting = slices.DeleteFunc(s.starting, func(st *starting) bool { return st.in == in && st.consumer == consumer })
+}
+
 func (s *streamSide) unsubscribe(r *replica, in *inlet, m protocol.Unsubscribe) {
+	s.leave(in, m.Consumer)
 	s.m.Unsubscribe(stream.Holder{Gateway: in.number, Consumer: m.Consumer})
 	in.reply.Send(protocol.Unsubscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer})
 }

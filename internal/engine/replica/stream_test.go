@@ -247,3 +247,29 @@ func TestStreamReaderIsOvertaken(t *testing.T) {
 		t.Fatalf("read %v, then %v", first, got)
 	}
 }
+
+// A reader that goes while its start is being looked up is not begun afterwards; one that comes again under its number begins once.
+func TestAReaderThatWentDoesNotBegin(t *testing.T) {
+	w, g := streamWorld(t, 7, nil)
+	g.publish("a")
+	w.settle()
+	w.disk.slow = true
+	last := stream.Start{Kind: stream.StartLast}
+	h := w.gateway(1)
+	h.attach(1)
+	g.follow(1, 1<<20, last, "")
+	g.send(protocol.Unsubscribe{To: g.to(), Consumer: 1})
+	g.follow(2, 1<<20, last, "")
+	h.follow(1, 1<<20, last, "")
+	h.send(protocol.Detach{To: h.to()})
+	w.settle()
+	if s := w.status(); s.Consumers != 1 {
+		t.Fatalf("%d readers, one has not gone", s.Consumers)
+	}
+	if got, _ := g.read(1); len(got) != 0 {
+		t.Fatalf("sent %v to a reader that went", got)
+	}
+	if got, _ := g.read(2); len(got) != 1 {
+		t.Fatalf("the reader that stayed got %v", got)
+	}
+}
