@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tanist/tanist/internal/core/batch"
@@ -56,28 +57,31 @@ func (r *replica) load() {
 	r.startLoad()
 }
 
-// loaded gives the turn to the next replica.
+// loaded ends the wait for the turn to load, or gives the turn to the next replica.
 func (r *replica) loaded() {
 	l := r.lane
 	if r.phase == queued {
-		for i, o := range l.toLoad {
-			if o == r {
-				l.toLoad = append(l.toLoad[:i], l.toLoad[i+1:]...)
-				break
-			}
-		}
+		l.toLoad = slices.DeleteFunc(l.toLoad, func(o *replica) bool { return o == r })
 		return
 	}
 	l.loading--
-	if len(l.toLoad) > 0 {
-		next := l.toLoad[0]
-		l.toLoad = l.toLoad[1:]
-		next.box.Post(call{func() {
-			if next.phase == queued {
-				next.startLoad()
-			}
-		}})
+	l.passTurn()
+}
+
+// passTurn lets the replica load that has waited longest. One that does not wait any more, or waits anew behind others, passes it on.
+func (l *lane) passTurn() {
+	if len(l.toLoad) == 0 || l.loading >= maxLoading {
+		return
 	}
+	next := l.toLoad[0]
+	l.toLoad = l.toLoad[1:]
+	next.box.Post(call{func() {
+		if next.phase == queued && !slices.Contains(l.toLoad, next) {
+			next.startLoad()
+			return
+		}
+		l.passTurn()
+	}})
 }
 
 func (r *replica) startLoad() {
