@@ -223,11 +223,12 @@ func (m *Machine) Touch(now int64) {
 
 // Unused reports whether the queue has had no consumer, Get or Touch for Settings.Expires: it is to be deleted.
 func (m *Machine) Unused(now int64) bool {
-	at := m.unusedAt()
+	at := m.UnusedAt()
 	return at > 0 && at <= now
 }
 
-func (m *Machine) unusedAt() int64 {
+// UnusedAt is when the queue will be Unused if nothing comes, in ms since 1970; 0: never.
+func (m *Machine) UnusedAt() int64 {
 	if m.o == nil || m.settings.Expires <= 0 || m.o.subscribed > 0 {
 		return 0
 	}

@@ -223,9 +223,6 @@ func (r *rig) idle(t *rapid.T) {
 	r.q.tick(r.now)
 	r.m.Trim()
 	r.under = r.m.NextDead(r.now, r.under)
-	if r.m.Unused(r.now) {
-		return
-	}
 	if w := r.m.NextWake(); w != 0 && w <= r.now {
 		t.Fatalf("at rest, and to be woken at %d: it is %d, model %d", w, r.now, r.q.wake())
 	}

@@ -180,7 +180,7 @@ func (m *Machine) oldest() (*page, int, bool) {
 	}
 }
 
-// NextWake is when Tick (or NextDead, or Unused) next has something to do, in ms since 1970; 0: never. It may be in the past.
+// NextWake is when Tick or NextDead next has something to do, in ms since 1970; 0: never. It may be in the past.
 func (m *Machine) NextWake() int64 {
 	if !m.Serving() {
 		return 0
@@ -197,7 +197,6 @@ func (m *Machine) NextWake() int64 {
 	if p, i, ok := m.oldest(); ok {
 		sooner(max(1, p.time(i)+*m.settings.TTL))
 	}
-	sooner(m.unusedAt())
 	sooner(m.retryAt())
 	return at
 }

@@ -13,12 +13,15 @@ const (
 	assignAtOnce = 512
 	// liveGap joins spans of messages that are kept: a body that nobody needs costs less than another span.
 	liveGap = 64
+	// askDeleteEvery is how long, in milliseconds, a queue whose deletion was refused waits before it asks again.
+	askDeleteEvery = 1000
 )
 
 // queueSide is a queue's machine and what goes out of it.
 type queueSide struct {
 	m           queue.Machine
 	deadLetters bool
+	askAt       int64 // wall time in ms before which the queue's deletion is not asked for: it was refused
 	groups      []group
 }
 
@@ -102,6 +105,7 @@ func (q *queueSide) dead(r *replica, now int64) {
 // expire asks for the queue's deletion once nobody has used it for long enough, or its last consumer has gone.
 func (q *queueSide) expire(r *replica, now int64) {
 	switch {
+	case now < q.askAt:
 	case q.m.Unused(now):
 		r.askDelete("unused for longer than x-expires")
 	case r.res.AutoDelete && q.m.Abandoned():
@@ -142,7 +146,20 @@ func (q *queueSide) credit(in *inlet, m protocol.Credit) {
 	q.m.Credit(queue.Holder{Gateway: in.number, Consumer: m.Consumer}, m.Bytes)
 }
 
-func (q *queueSide) wake(*replica) int64 { return q.m.NextWake() }
+func (q *queueSide) wake(r *replica) int64 {
+	w := q.m.NextWake()
+	if r.closing != "" {
+		return w
+	}
+	at := q.m.UnusedAt()
+	if at > 0 || r.res.AutoDelete && q.m.Abandoned() {
+		at = max(at, q.askAt)
+	}
+	if at > 0 && (w == 0 || at < w) {
+		return at
+	}
+	return w
+}
 
 func (q *queueSide) count(_ *replica, s *Status) {
 	c := q.m.Counts()

@@ -264,9 +264,14 @@ func TestExpiryAndAutoDelete(t *testing.T) {
 	}
 	g.subscribe(1, 0)
 	w.settle()
+	w.refuse = errors.New("no leader")
 	g.send(protocol.Unsubscribe{To: g.to(), Consumer: 1})
 	w.settle()
 	if len(w.deletes) != 1 {
+		t.Fatalf("deletes %v", w.deletes)
+	}
+	w.sim.RunFor(2500 * time.Millisecond) // asked again, not all the time
+	if len(w.deletes) != 3 {
 		t.Fatalf("deletes %v", w.deletes)
 	}
 }

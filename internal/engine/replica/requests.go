@@ -196,7 +196,7 @@ func (r *replica) reopened(err error) {
 		trace.Warn(r.m.env.Trace, "replica.delete.refused", r.attr(), slog.String("reason", err.Error()))
 	}
 	if q, ok := r.side.(*queueSide); ok && err != nil {
-		q.m.Touch(r.now()) // asked again after as long as it took to be unused
+		q.askAt = r.now() + askDeleteEvery
 	}
 	r.ending = nil
 	r.admitHeld()
