@@ -298,5 +298,6 @@ func (t *Producers) bury(f Forgotten) {
 	t.past = &past{append(gone, f)}
 }
 
-// TooMany reports whether more named producers are remembered than may be.
-func (t *Producers) TooMany() bool { return t.named > MaxNamed }
+// TooMany reports whether named producers are to be forgotten because of their number. It lets an eighth more gather, so that they are
+// not looked for at every new one.
+func (t *Producers) TooMany() bool { return t.named > MaxNamed+MaxNamed/8 }

@@ -143,13 +143,17 @@ func TestRollback(t *testing.T) {
 
 func TestForgetting(t *testing.T) {
 	var p Producers
+	for i := range uint64(MaxNamed + MaxNamed/8) {
+		p.Confirm(batch.Run{Kind: batch.KindRecord, Count: 1, Producer: namedBit | (1<<40 + i), First: 7}, i+1, 99)
+	}
+	if p.TooMany() {
+		t.Fatal("too many already")
+	}
+	p = Producers{}
 	for i := range uint64(MaxNamed + 10) {
 		p.Confirm(batch.Run{Kind: batch.KindRecord, Count: 1, Producer: namedBit | (i + 1), First: 7}, i+1, int64(i))
 	}
 	p.Confirm(batch.Run{Kind: batch.KindRecord, Count: 1, Producer: 42, First: 1}, 9999, 0)
-	if !p.TooMany() {
-		t.Fatal("not too many")
-	}
 	gone := p.Forgettable(100, func(id uint64) bool { return id == 42 })
 	if len(gone) != 11 || gone[0].ID != 42 || gone[1].ID != namedBit|1 || gone[10].ID != namedBit|10 {
 		t.Fatalf("to be forgotten: %v", gone)
@@ -172,7 +176,7 @@ func TestForgetting(t *testing.T) {
 		t.Fatal("the buried gateway is still known")
 	}
 	known, refused := p.Len()
-	if known != MaxNamed+1 || refused != 9 || p.Forgettable(100, nil) == nil == p.TooMany() {
+	if known != MaxNamed+1 || refused != 9 || len(p.Forgettable(100, nil)) != 1 {
 		t.Fatalf("known %d, refused %d", known, refused)
 	}
 	if silent := p.Forgettable(Silence+1000+MaxNamed+10, nil); len(silent) != known {

@@ -118,6 +118,7 @@ func (r *replica) forget() {
 	for some := range slices.Chunk(gone, 1024) {
 		body := partition.AppendPairs(nil, some)
 		r.add(batch.Run{Kind: batch.KindEvent, Count: 1}, batch.AppendEvent(nil, partition.EventForget, body))
+		r.forgetEnd = r.end()
 	}
 }
 
@@ -165,6 +166,7 @@ func (r *replica) advance(position uint64) {
 			o.recent = append(o.recent, f.b)
 		}
 	}
+	r.tidy = r.tidy || r.producers.TooMany() && r.applied.Position >= r.forgetEnd
 	r.land(position)
 	if r.staged < maxStaged {
 		r.admitHeld()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/queue"
 )
@@ -433,5 +434,37 @@ func TestProducersOfBuriedRunsAreForgotten(t *testing.T) {
 	g.attach(1)
 	if n := take[protocol.NotServing](g); len(n) != 1 {
 		t.Fatalf("not serving %+v", n)
+	}
+}
+
+// A client that names its producers anew for every message makes the table no longer than it may be, snapshots or not.
+func TestNamedProducersAreBounded(t *testing.T) {
+	w, g := queueWorld(t, nil)
+	for i := range uint64(4000) {
+		p := g.publishAt(g.next, "x")
+		p.Runs[0].Producer, p.Runs[0].First = protocol.NamedProducer(fmt.Sprint(i)), 1
+		g.send(p)
+		if g.next++; i%10 == 0 {
+			w.settle()
+		}
+		if known, _ := w.m.find(part).producers.Len(); known > partition.MaxNamed*5/4 {
+			t.Fatalf("%d producers after %d messages", known, i)
+		}
+	}
+	w.settle()
+	if up := g.upTo(); up != 4001 {
+		t.Fatalf("published up to %d", up)
+	}
+	events := 0
+	for _, s := range w.disk.copies[part].batches {
+		s.b.Each(func(e batch.Entry) bool {
+			if e.Kind == batch.KindEvent && e.Type == partition.EventForget {
+				events++
+			}
+			return true
+		})
+	}
+	if events == 0 || events > 40 {
+		t.Fatalf("%d events", events)
 	}
 }

@@ -43,6 +43,7 @@ type replica struct {
 	producers partition.Producers
 	applied   batch.Tail // everything before it is in producers and side
 	side      side
+	forgetEnd uint64 // position after the last event that says which
 	inlets    []*inlet
 	gateways  uint64 // numbers given to gateways
 

@@ -187,6 +187,7 @@ func (r *replica) unload() {
 	if w := r.asked; w != nil {
 		w.claimEnd, w.claimers = 0, nil
 	}
+	r.forgetEnd = 0
 	r.save = saving{}
 	r.stopTimer()
 }

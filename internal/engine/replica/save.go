@@ -87,7 +87,6 @@ func (r *replica) snapshot() {
 			case r.generation == generation:
 				r.save.busy, r.save.at = false, at.Position
 				r.side.retain(r)
-				r.tidy = r.tidy || r.producers.TooMany()
 			}
 		}})
 	})
