@@ -76,12 +76,24 @@ func (t *Producers) find(id uint64) *producer {
 func (t *Producers) obtain(id uint64) *producer {
 	i, ok := slices.BinarySearchFunc(t.list, id, func(p producer, id uint64) int { return cmp.Compare(p.id, id) })
 	if !ok {
-		t.list = slices.Insert(t.list, i, producer{id: id})
+		p := producer{id: id}
 		if Named(id) {
 			t.named++
+			p.vague, _ = t.forgottenLast(id)
 		}
+		t.list = slices.Insert(t.list, i, p)
 	}
 	return &t.list[i]
+}
+
+// forgottenLast is the last number of a named producer that was forgotten.
+func (t *Producers) forgottenLast(id uint64) (uint64, bool) {
+	gone := t.forgotten()
+	i := slices.IndexFunc(gone, func(f Forgotten) bool { return f.ID == id })
+	if i < 0 {
+		return 0, false
+	}
+	return gone[i].Last, true
 }
 
 // Len is the number of producers remembered, and of those forgotten ones that are still refused.
@@ -113,8 +125,7 @@ func (t *Producers) Judge(id, seq uint64) (v Verdict, at uint64) {
 	p := t.find(id)
 	if p == nil {
 		if Named(id) {
-			gone := t.forgotten()
-			if i := slices.IndexFunc(gone, func(f Forgotten) bool { return f.ID == id }); i >= 0 && seq <= gone[i].Last {
+			if last, ok := t.forgottenLast(id); ok && seq <= last {
 				return UnknownNamed, 0
 			}
 		}
@@ -277,7 +288,11 @@ func (t *Producers) Forget(those []Forgotten) {
 			t.bury(f)
 		}
 		if p := &t.list[i]; p.last != p.confirmedLast { // it has appended behind the event
-			p.confirmedLast, p.confirmedAt, p.time, p.gaps, p.vague = 0, 0, 0, nil, 0
+			p.confirmedLast, p.confirmedAt, p.time, p.vague = 0, 0, 0, 0
+			p.gaps = slices.DeleteFunc(p.gaps, func(g Gap) bool { return g.Last <= f.Last })
+			if Named(f.ID) {
+				p.vague = f.Last
+			}
 			continue
 		}
 		if Named(f.ID) {

@@ -191,6 +191,40 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
+// A forgotten producer that comes back keeps nothing of what was known of its old numbers: one that was refused then must not pass for
+// a duplicate, which its client would take for stored.
+func TestAForgottenProducerComesBack(t *testing.T) {
+	const id = namedBit | 5
+	run := func(seq uint64) batch.Run {
+		return batch.Run{Kind: batch.KindRecord, Count: 1, Producer: id, First: seq}
+	}
+	for _, staged := range []bool{false, true} {
+		var p Producers
+		p.Confirm(run(1), 1, 1)
+		p.Refuse(id, 2)
+		p.Confirm(run(3), 3, 1)
+		if staged {
+			p.Refuse(id, 8) // behind the event, before it is confirmed
+			p.Stage(run(10), 5)
+		}
+		p.Forget([]Forgotten{{id, 3}})
+		p.Refuse(id, 8)
+		p.Confirm(run(10), 5, 2)
+		for seq, want := range map[uint64]Verdict{1: Unsure, 2: Unsure, 3: Unsure, 8: Absent, 10: Duplicate, 11: New} {
+			if v, _ := p.Judge(id, seq); v != want {
+				t.Errorf("staged %v: number %d is %d, want %d", staged, seq, v, want)
+			}
+		}
+		again, err := RestoreProducers(p.Pages())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(p, again, all); d != "" {
+			t.Fatal(d)
+		}
+	}
+}
+
 // A producer whose refused numbers are too many to be remembered is answered honestly: unsure.
 func TestManyGaps(t *testing.T) {
 	var p Producers

@@ -148,7 +148,7 @@ func (q *queueSide) credit(in *inlet, m protocol.Credit) {
 
 func (q *queueSide) wake(r *replica) int64 {
 	w := q.m.NextWake()
-	if r.closing != "" {
+	if r.closing() != "" {
 		return w
 	}
 	at := q.m.UnusedAt()
