@@ -13,12 +13,12 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
-	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/controller"
 	"github.com/tanist/tanist/internal/engine/gateway"
+	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/passwords"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/engine/storage"
@@ -35,6 +35,8 @@ type Env struct {
 	FS     vfs.FS
 	Random io.Reader // for ids, salts and keys
 	Trace  trace.Sink
+	// Mesh makes this node's end of the mesh, once it is known which run of which store it is; nil on a node that stays alone.
+	Mesh func(local ident.Instance) (mesh.Mesh, error)
 	// Store and Owner, if not nil, stand between replicas and their logs, and between gateways and the owner of a partition. They are for
 	// a simulation, which listens there and, in tests of itself, lies.
 	Store func(replica.Store) replica.Store
@@ -45,9 +47,17 @@ type Env struct {
 type Config struct {
 	Name string
 	Dir  string
-	// AMQP and Admin are the addresses that others are told.
-	AMQP, Admin string
-	Storage     storage.Options
+	// AMQP, Admin and Mesh are the addresses that others are told, and Zone is where the node is: copies spread over zones first.
+	AMQP, Admin, Mesh, Zone string
+	// Cluster is the id of the cluster that a fresh store begins; zero makes one up. Authority signs the certificates of its nodes.
+	Cluster   ident.StoreID
+	Authority catalog.Authority
+	// Joining says that a fresh store waits to be told the catalog of a cluster, and Peers who was in it when that was known last.
+	Joining bool
+	Peers   []mesh.Peer
+	// PeersChanged, if not nil, is told who the other nodes are, when the catalog says so.
+	PeersChanged func([]mesh.Peer)
+	Storage      storage.Options
 	// SnapshotEvery is replica.Env's, and CatalogBytes consensus.Env's SnapshotBytes; 0 is what production wants.
 	SnapshotEvery uint64
 	CatalogBytes  int
@@ -83,6 +93,12 @@ type Node struct {
 
 	caughtUp    bool // on the catalog's loop
 	transitions atomic.Uint64
+
+	mesh        mesh.Mesh                 // nil: alone
+	sessions    map[string]ident.Instance // with whom there is one, by node
+	unreachable map[string]string         // why the last attempt to reach a node failed
+	questions   questions
+	leads       bool // the catalog's consensus
 }
 
 // New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open, and of reading Random.
@@ -101,13 +117,14 @@ func New(env Env, cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
-		local: ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
+		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
+		sessions: map[string]ident.Instance{}, unreachable: map[string]string{},
 	}
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
 	n.consensus = consensus.New(consensus.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
-		SnapshotBytes: cfg.CatalogBytes,
+		SnapshotBytes: cfg.CatalogBytes, Transport: transport{n}, Joining: cfg.Joining, Leading: n.leading,
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
 	var copies replica.Store = logs{store}
@@ -118,10 +135,11 @@ func New(env Env, cfg Config) (*Node, error) {
 		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
 		SnapshotEvery: cfg.SnapshotEvery,
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
-		Resources:     n, Courier: n.courier, Serving: n.serving,
+		Resources:     n, Courier: n.courier, Serving: n.serving, Peers: n, Members: n,
 	})
 	n.controller = controller.New(controller.Env{
-		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal,
+		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
+		Voters: n.voters, SeatOf: consensus.ID, ChangeVoters: n.changeVoters,
 		Settled: n.controllerSettled,
 	})
 	return n, nil
@@ -143,9 +161,11 @@ func (n *Node) Broker(loop int) broker.Broker { return n.shards[loop] }
 
 // bootstrap makes the first command of a fresh cluster.
 func (n *Node) bootstrap() ([]byte, error) {
-	var id ident.StoreID
-	if _, err := io.ReadFull(n.env.Random, id[:]); err != nil {
-		return nil, fmt.Errorf("make a cluster id: %w", err)
+	id := n.cfg.Cluster
+	if id.IsZero() {
+		if _, err := io.ReadFull(n.env.Random, id[:]); err != nil {
+			return nil, fmt.Errorf("make a cluster id: %w", err)
+		}
 	}
 	hashing := n.cfg.GuestHash
 	if hashing == nil {
@@ -163,6 +183,10 @@ func (n *Node) bootstrap() ([]byte, error) {
 // then it has its directory open.
 func (n *Node) Start(done func(error)) {
 	n.started = done
+	if err := n.startMesh(); err != nil {
+		n.finishStart(err)
+		return
+	}
 	n.consensus.Start(func(err error) {
 		if err != nil {
 			n.finishStart(err)
@@ -175,7 +199,8 @@ func (n *Node) Start(done func(error)) {
 // register tells the catalog of this run, and then makes what needs to know its number.
 func (n *Node) register() {
 	cmd, err := catalog.Encode(catalog.RegisterBoot(catalog.Node{
-		Name: n.local.Node, Store: n.local.Store, Boot: n.local.Boot, AMQP: n.cfg.AMQP, Admin: n.cfg.Admin,
+		Name: n.local.Node, Store: n.local.Store, Boot: n.local.Boot, AMQP: n.cfg.AMQP, Admin: n.cfg.Admin, Mesh: n.cfg.Mesh,
+		Zone: n.cfg.Zone,
 	}))
 	if err != nil {
 		n.finishStart(err)
@@ -199,7 +224,7 @@ func (n *Node) assemble(number uint32) {
 	for i := range shards {
 		shards[i] = gateway.New(gateway.Env{
 			Loop: n.env.Exec.Loop(i), Shard: uint32(i), Shards: uint32(len(shards)), Local: n.local, Number: number, Clock: n.env.Clock,
-			Trace: n.env.Trace, Directory: n, Proposer: n.consensus, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
+			Trace: n.env.Trace, Directory: n, Proposer: n.consensus, Place: n.place, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
 			Limits: n.cfg.Limits,
 		})
 	}
@@ -208,7 +233,6 @@ func (n *Node) assemble(number uint32) {
 	n.mu.Unlock()
 	n.consensus.OnApply(n.apply)
 	n.store.OnHealth(n.healthChanged)
-	n.controller.Leads(true)
 }
 
 // apply hands changes of the catalog on, on its loop.
@@ -230,6 +254,13 @@ func (n *Node) apply(changes []catalog.Change) {
 		s.Apply(changes)
 	}
 	n.controller.Apply(changes)
+	n.peersChanged(changes)
+	n.mu.Lock()
+	waits := n.leads && !n.settled
+	n.mu.Unlock()
+	if !waits {
+		n.controllerSettled(nil) // the leader's controller decides, elsewhere: clients may come and wait
+	}
 }
 
 func (n *Node) finishStart(err error) {
@@ -308,17 +339,13 @@ func (n *Node) Stop(done func(error)) {
 		s.Shutdown("the node is shutting down")
 	}
 	n.manager.Stop(func() {
-		n.consensus.Stop(func() { n.store.Close(done) })
+		n.consensus.Stop(func() {
+			if n.mesh != nil {
+				n.mesh.Stop()
+			}
+			n.store.Close(done)
+		})
 	})
-}
-
-// Sender implements gateway.Directory.
-func (n *Node) Sender(p ident.Partition) protocol.Sender {
-	to := n.manager.Sender(p)
-	if to != nil && n.env.Owner != nil {
-		return n.env.Owner(p, to)
-	}
-	return to
 }
 
 // courier publishes dead letters: a gateway's shard, always the same for a partition.
@@ -392,13 +419,24 @@ func newEpochs(c *catalog.Change) (n uint64) {
 	return n
 }
 
-// proposeCommand and seal are what the controller does things with.
+// proposeCommand is what the controller does things with.
 func (n *Node) proposeCommand(cmd []byte, done func(error)) {
 	n.consensus.Propose(cmd, func(_ catalog.Result, err error) { done(err) })
 }
 
-func (n *Node) seal(_ string, reqs []control.SealRequest, done func([]control.SealAnswer)) {
-	n.manager.Seal(reqs, done)
+// ChangeMembers implements replica.Members.
+func (n *Node) ChangeMembers(m catalog.Membership, done func(error)) {
+	cmd, err := catalog.Encode(catalog.ChangeMembers(m))
+	if err != nil {
+		done(err)
+		return
+	}
+	n.consensus.Propose(cmd, func(r catalog.Result, err error) {
+		if err == nil {
+			err = r.Err()
+		}
+		done(err)
+	})
 }
 
 // Statuses asks every replica of this node what it does, with the catalog as it is. done is called once, from any goroutine.

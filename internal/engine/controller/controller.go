@@ -43,6 +43,11 @@ type Env struct {
 	Seal func(node string, reqs []control.SealRequest, done func([]control.SealAnswer))
 	// Links asks the copy of a node for its links at positions; done as for Seal.
 	Links func(node string, p ident.Partition, positions []uint64, done func(map[uint64]batch.Link))
+	// Voters gives the members of the catalog's consensus, where SeatOf gives a store's number in it; ChangeVoters changes them, and calls
+	// done once. nil where there are no others.
+	Voters       func(done func(Members))
+	SeatOf       func(ident.StoreID) uint64
+	ChangeVoters func(change control.VoterChange, done func(error))
 	// Settled is called when no transition is under way any more, after any was or after the first Apply, and when one that waited is
 	// gone. waiting are those that cannot go on, with their reasons, in order of partition.
 	// It is called while this node leads only.
@@ -71,6 +76,7 @@ type Controller struct {
 	toCommit []*transition
 	timer    bool // a retry is set
 	settled  bool
+	care     care
 }
 
 // messages
@@ -123,6 +129,7 @@ func (c *Controller) Receive(msg any) {
 		c.lead(m.leading)
 	case peerUp:
 		c.peers[m.peer.Node] = m.peer
+		c.careSoon(careAfter)
 		c.askAgain(m.peer.Node)
 	case peerDown:
 		delete(c.peers, m.node)
@@ -140,6 +147,13 @@ func (c *Controller) Receive(msg any) {
 		}
 	case concluded:
 		c.conclude(m)
+	case caring:
+		c.care.timer = false
+		c.careFor()
+	case voters:
+		c.vote(m.m)
+	case voted:
+		c.voted(m)
 	case func():
 		m()
 	case retrying:
@@ -154,11 +168,13 @@ func (c *Controller) lead(leading bool) {
 		return
 	}
 	c.leading = leading
+	c.care.voting = false
 	clear(c.open)
 	c.toRecord, c.toSeal, c.toChoose, c.toCommit = nil, nil, nil, nil
 	if leading {
 		c.settled = false
 		c.considerAll(func(*catalog.Assignment) bool { return true })
+		c.careSoon(careAfter)
 	}
 }
 
@@ -189,6 +205,9 @@ func (c *Controller) considerAll(pick func(*catalog.Assignment) bool) {
 func (c *Controller) changed(ch catalog.Change) {
 	if !c.leading {
 		return
+	}
+	if len(c.peers) > 0 {
+		c.careSoon(careAfter)
 	}
 	if n, ok := ch.After.(*catalog.Node); ok {
 		c.considerAll(func(a *catalog.Assignment) bool { return a.Owner.Node == n.Name })

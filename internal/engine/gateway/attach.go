@@ -18,6 +18,7 @@ type attachment struct {
 	state   attachState
 	stream  uint64
 	to      protocol.Sender // the owner, as the directory named it for this stream
+	node    string          // where that is; "" while waiting
 	backoff time.Duration
 	attempt uint64        // counts connects, so that a timer of an earlier one is known
 	since   time.Duration // when the state was entered
@@ -105,7 +106,7 @@ func (a *attachment) connect() {
 		return
 	}
 	s.stream++
-	a.to, a.stream = to, s.stream
+	a.to, a.node, a.stream = to, a.owner(), s.stream
 	a.enter(attaching)
 	first := uint64(1)
 	if !a.out.fresh {
@@ -124,7 +125,7 @@ func (a *attachment) enter(st attachState) { a.state, a.since = st, a.sh.now }
 // wait leaves the stream and connects again after a while that doubles each time, or as soon as an event says so.
 func (a *attachment) wait() {
 	a.enter(waiting)
-	a.to = nil
+	a.to, a.node = nil, ""
 	a.sh.box.After(a.backoff, retry{a, a.attempt})
 	a.backoff = min(2*a.backoff, lastBackoff)
 }

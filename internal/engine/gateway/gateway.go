@@ -34,6 +34,8 @@ type Env struct {
 	Directory Directory
 	// Proposer changes the catalog.
 	Proposer Proposer
+	// Place says where the copies of a resource that is declared go: its owner and its followers. nil: here, alone.
+	Place func(r *catalog.Resource) (ident.Instance, []catalog.Member)
 	// Passwords checks who logs in.
 	Passwords Passwords
 	// Undertaker rewrites dead messages; nil publishes them as they are.

@@ -6,6 +6,7 @@ import (
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/stream"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -63,7 +64,16 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 		x.sh.declareLocal(r, answered)
 		return
 	}
-	x.sh.propose(catalog.DeclareResource(r, x.sh.env.Local, nil, 1), answered)
+	owner, followers := x.sh.place(&r)
+	x.sh.propose(catalog.DeclareResource(r, owner, followers, 1), answered)
+}
+
+// place says where the copies of a resource go. What lives in memory lives here.
+func (s *Shard) place(r *catalog.Resource) (ident.Instance, []catalog.Member) {
+	if r.Home != nil || s.env.Place == nil {
+		return s.env.Local, nil
+	}
+	return s.env.Place(r)
 }
 
 // checkQueue checks what the catalog does not, and makes up a name where none is given.

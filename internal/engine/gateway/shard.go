@@ -56,6 +56,10 @@ func (s *Shard) Receive(msg any) {
 		s.tick()
 	case blocking:
 		s.block(string(m))
+	case peerUp:
+		s.peerUp(string(m))
+	case peerDown:
+		s.peerDown(string(m))
 	case shutdown:
 		s.closeSessions(func(*session) bool { return true }, broker.Errorf(broker.Unavailable, "%s", string(m)))
 	case protocol.DeadLetter:

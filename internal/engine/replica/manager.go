@@ -228,3 +228,14 @@ func (m *Manager) Stop(done func()) {
 		r.box.Post(stop{func() { g.put(i, struct{}{}) }})
 	}
 }
+
+// Links asks the copy of a partition for its links at positions. done is called once, from any goroutine, with those that the log can
+// still say.
+func (m *Manager) Links(p ident.Partition, positions []uint64, done func(map[uint64]batch.Link)) {
+	r := m.find(p)
+	if r == nil {
+		done(nil)
+		return
+	}
+	r.box.Post(call{func() { r.linksAt(positions, map[uint64]batch.Link{}, done) }})
+}

@@ -256,3 +256,26 @@ func (r *replica) status() Status {
 	}
 	return s
 }
+
+// linksAt finds the link of the log at each position.
+func (r *replica) linksAt(positions []uint64, found map[uint64]batch.Link, done func(map[uint64]batch.Link)) {
+	for len(positions) > 0 {
+		at := positions[0]
+		positions = positions[1:]
+		switch tail := r.copy.Durable(); {
+		case at == 0:
+			found[0] = batch.Link{}
+		case at == tail.Position:
+			found[at] = tail.Link
+		case at < tail.Position:
+			r.readLog(at-1, 1, func(bs []batch.Batch, err error) {
+				if err == nil && len(bs) > 0 && bs[0].End() == at {
+					found[at] = bs[0].Link()
+				}
+				r.linksAt(positions, found, done)
+			})
+			return
+		}
+	}
+	done(found)
+}

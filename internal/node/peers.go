@@ -1,0 +1,280 @@
+package node
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/mesh"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// peers is the node as its end of the mesh sees it: it hands on what comes, to the room that it is for, and sends for all of them.
+//
+// What travels between gateways and owners is headed by one byte: toOwner, or toGateway with the shard that it is for.
+type peers struct{ n *Node }
+
+const (
+	toOwner   = 0
+	toGateway = 1
+)
+
+var _ mesh.Handler = peers{}
+
+// startMesh makes this node's end and begins to listen and dial. Peers are those that were known when it stopped; the catalog says
+// later who they are.
+func (n *Node) startMesh() error {
+	if n.env.Mesh == nil {
+		return nil
+	}
+	m, err := n.env.Mesh(n.local)
+	if err != nil {
+		return err
+	}
+	n.mesh = m
+	m.SetPeers(n.cfg.Peers)
+	m.Start(peers{n})
+	return nil
+}
+
+// Up implements mesh.Handler.
+func (p peers) Up(peer ident.Instance) {
+	n := p.n
+	n.mu.Lock()
+	n.sessions[peer.Node] = peer
+	shards := n.shards
+	n.mu.Unlock()
+	trace.Info(n.env.Trace, "peer.up", slog.String("peer", peer.String()))
+	n.consensus.PeerUp(consensus.ID(peer.Store))
+	n.manager.PeerUp(peer)
+	n.controller.PeerUp(peer)
+	for _, s := range shards {
+		s.PeerUp(peer.Node)
+	}
+}
+
+// Down implements mesh.Handler.
+func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
+	n := p.n
+	n.mu.Lock()
+	delete(n.sessions, peer.Node)
+	shards := n.shards
+	n.mu.Unlock()
+	trace.Warn(n.env.Trace, "peer.down", slog.String("peer", peer.String()), slog.String("cause", cause.String()), slog.String("reason", reason))
+	n.questions.lose(peer.Node)
+	n.consensus.PeerDown(consensus.ID(peer.Store))
+	n.manager.PeerDown(peer.Node)
+	n.controller.PeerDown(peer.Node)
+	for _, s := range shards {
+		s.PeerDown(peer.Node)
+	}
+}
+
+// Unreachable implements mesh.Handler.
+func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
+	n := p.n
+	n.mu.Lock()
+	text := cause.String() + ": " + reason
+	news := n.unreachable[node] != text
+	n.unreachable[node] = text
+	n.mu.Unlock()
+	if news { // the next attempt that fails in the same way says nothing new
+		trace.Warn(n.env.Trace, "peer.unreachable", slog.String("node", node), slog.String("cause", cause.String()), slog.String("reason", reason))
+	}
+}
+
+// Receive implements mesh.Handler.
+func (p peers) Receive(peer ident.Instance, purpose mesh.Purpose, msg []byte) {
+	n := p.n
+	if purpose == mesh.Consensus {
+		n.consensus.Deliver(msg)
+		return
+	}
+	shard := -1
+	if purpose == mesh.Work {
+		switch {
+		case len(msg) > 1 && msg[0] == toOwner:
+			msg = msg[1:]
+		case len(msg) > 5 && msg[0] == toGateway:
+			shard = int(binary.LittleEndian.Uint32(msg[1:]))
+			msg = msg[5:]
+		default:
+			p.malformed(peer, purpose, "no heading")
+			return
+		}
+	}
+	m, err := protocol.Parse(msg)
+	if err != nil {
+		p.malformed(peer, purpose, err.Error())
+		return
+	}
+	switch {
+	case purpose == mesh.Control:
+		n.answerControl(peer, m)
+	case purpose != mesh.Work:
+		n.manager.Receive(peer, m)
+	case shard >= 0:
+		n.toShard(shard, m)
+	default:
+		n.toReplica(peer, m)
+	}
+}
+
+func (p peers) malformed(peer ident.Instance, purpose mesh.Purpose, reason string) {
+	trace.Error(p.n.env.Trace, "peer.message.malformed", slog.String("peer", peer.String()), slog.String("purpose", purpose.String()),
+		slog.String("reason", reason))
+}
+
+func (n *Node) toShard(shard int, msg any) {
+	n.mu.Lock()
+	shards := n.shards
+	n.mu.Unlock()
+	if shard < len(shards) {
+		shards[shard].Send(msg)
+	}
+}
+
+// toReplica gives a gateway's message to the owner here. What names another gateway than one of the run that sent it is dropped.
+func (n *Node) toReplica(peer ident.Instance, msg any) {
+	to, ok := protocol.Address(msg)
+	if !ok || to.Gateway.Node != peer.Node || to.Gateway.Boot != peer.Boot {
+		return
+	}
+	r := n.manager.Sender(to.Partition)
+	attach, opens := msg.(protocol.Attach)
+	if opens {
+		attach.Reply = &remoteGateway{n: n, node: peer.Node, shard: to.Gateway.Shard}
+		msg = attach
+	}
+	switch {
+	case r != nil && n.env.Owner != nil:
+		n.env.Owner(to.Partition, r).Send(msg)
+	case r != nil:
+		r.Send(msg)
+	case opens:
+		attach.Reply.Send(protocol.NotServing{Partition: to.Partition, Stream: to.Stream, Reason: "it has no copy on the node that was asked"})
+	}
+}
+
+// remoteOwner is the owner of partitions on another node, as gateways here see it.
+type remoteOwner struct {
+	n    *Node
+	node string
+	key  uint64
+}
+
+// Send implements protocol.Sender.
+func (o *remoteOwner) Send(msg any) {
+	b := protocol.Append([]byte{toOwner}, msg)
+	o.n.mesh.Send(o.node, mesh.Work, o.key, b)
+}
+
+// remoteGateway is a gateway's shard on another node, as owners here see it.
+type remoteGateway struct {
+	n     *Node
+	node  string
+	shard uint32
+}
+
+// Send implements protocol.Sender.
+func (g *remoteGateway) Send(msg any) {
+	head := binary.LittleEndian.AppendUint32([]byte{toGateway}, g.shard)
+	b := protocol.Append(head, msg)
+	g.n.mesh.Send(g.node, mesh.Work, uint64(g.shard), b)
+}
+
+// key orders what is sent about a partition.
+func key(p ident.Partition) uint64 { return p.Incarnation<<8 ^ uint64(p.Index) }
+
+// Sender implements gateway.Directory: where messages to the owner of a partition go, here or on the node that the catalog names.
+func (n *Node) Sender(p ident.Partition) protocol.Sender {
+	n.mu.Lock()
+	a, _ := n.view.Assignment(p)
+	var owner ident.Instance
+	if a != nil {
+		owner = a.Owner
+	}
+	session, up := n.sessions[owner.Node]
+	n.mu.Unlock()
+	switch {
+	case a == nil || owner.Node == n.local.Node:
+		to := n.manager.Sender(p)
+		if to != nil && n.env.Owner != nil {
+			return n.env.Owner(p, to)
+		}
+		return to
+	case !up || session != owner:
+		return nil
+	}
+	return &remoteOwner{n: n, node: owner.Node, key: key(p)}
+}
+
+// Send implements replica.Peers.
+func (n *Node) Send(node string, msg any) {
+	if n.mesh == nil {
+		return
+	}
+	purpose, p := mesh.Copies, ident.Partition{}
+	switch m := msg.(type) {
+	case protocol.Extend:
+		p = m.Partition
+	case protocol.Held:
+		p = m.Partition
+	case protocol.Probe:
+		p = m.Partition
+	case protocol.Standing:
+		p = m.Partition
+	case protocol.ImageChunk:
+		purpose, p = mesh.Bulk, m.Partition
+	case protocol.ImageTaken:
+		p = m.Partition
+	}
+	b := protocol.Append(nil, msg)
+	n.mesh.Send(node, purpose, key(p), b)
+}
+
+// transport carries the catalog's consensus messages.
+type transport struct{ n *Node }
+
+// Send implements consensus.Transport.
+func (t transport) Send(to uint64, msg []byte) {
+	n := t.n
+	n.mu.Lock()
+	name := ""
+	for node, i := range n.sessions {
+		if consensus.ID(i.Store) == to {
+			name = node
+		}
+	}
+	n.mu.Unlock()
+	if name != "" {
+		n.mesh.Send(name, mesh.Consensus, 0, slices.Clone(msg))
+	}
+}
+
+// peersChanged tells the mesh who the other nodes are, by the catalog.
+func (n *Node) peersChanged(changes []catalog.Change) {
+	if n.mesh == nil || !slices.ContainsFunc(changes, func(c catalog.Change) bool {
+		_, before := c.Before.(*catalog.Node)
+		_, after := c.After.(*catalog.Node)
+		return before || after
+	}) {
+		return
+	}
+	var list []mesh.Peer
+	n.View(func(v *catalog.View) {
+		for _, o := range v.Nodes() {
+			if o.Name != n.local.Node && o.Mesh != "" {
+				list = append(list, mesh.Peer{Node: o.Name, Store: o.Store, Address: o.Mesh})
+			}
+		}
+	})
+	n.mesh.SetPeers(list)
+	if n.cfg.PeersChanged != nil {
+		n.cfg.PeersChanged(list)
+	}
+}

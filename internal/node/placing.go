@@ -1,0 +1,60 @@
+package node
+
+import (
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/controller"
+)
+
+// place says where the copies of a resource that is declared here go: to nodes that this one has a session with.
+func (n *Node) place(r *catalog.Resource) (ident.Instance, []catalog.Member) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	sites := control.Sites(n.view, func(node string) bool {
+		o := n.view.Node(node)
+		return node == n.local.Node || o != nil && n.sessions[node] == ident.Instance{Node: o.Name, Store: o.Store, Boot: o.Boot}
+	})
+	owner, followers, ok := control.Place(r.VHost+"\x00"+r.Name, sites, r.Target())
+	if !ok {
+		return n.local, nil
+	}
+	return owner, followers
+}
+
+// voters gives the controller the members of the catalog's consensus.
+func (n *Node) voters(done func(controller.Members)) {
+	n.consensus.Status(func(s consensus.Status) { done(controller.Members{Self: s.ID, Voters: s.Voters, Learners: s.Learners}) })
+}
+
+// changeVoters changes the members of the catalog's consensus.
+func (n *Node) changeVoters(c control.VoterChange, done func(error)) {
+	m := consensus.MemberChange{ID: c.ID}
+	switch c.Move {
+	case control.AddLearner:
+		m.Op = consensus.AddLearner
+	case control.AddVoter:
+		m.Op = consensus.AddVoter
+	case control.Remove:
+		m.Op = consensus.Remove
+	case control.HandOver:
+		n.consensus.Transfer(c.ID)
+		done(nil)
+		return
+	case control.NoMove:
+		done(fmt.Errorf("no change"))
+		return
+	}
+	n.consensus.Change(m, done)
+}
+
+// leading tells the controller whether it is the one that decides.
+func (n *Node) leading(_ uint64, leads bool) {
+	n.mu.Lock()
+	n.leads = leads
+	n.mu.Unlock()
+	n.controller.Leads(leads)
+}
