@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"fmt"
+	"hash/crc32"
 	"testing"
 	"time"
 
@@ -20,7 +22,6 @@ type bench struct {
 	state   *catalog.State
 	index   uint64
 	attach  protocol.Attach
-	publish protocol.Publish
 	sub     protocol.Subscribe
 	l       counting
 	session broker.Session
@@ -78,7 +79,6 @@ func (b *bench) Send(msg any) {
 		b.attach = m
 		b.sh.Send(protocol.Attached{Partition: m.Partition, Stream: m.Stream, Expect: 1})
 	case protocol.Publish:
-		b.publish = m
 		b.sh.Send(protocol.Published{Partition: m.Partition, Stream: m.Stream, UpTo: m.First + uint64(m.Count)})
 	case protocol.Subscribe:
 		b.sub = m
@@ -133,6 +133,39 @@ func BenchmarkPublish(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		if e := x.session.Publish(broker.Tag{Channel: 1, Seq: uint64(i + 1)}, m); e != nil {
+			b.Fatal(e)
+		}
+		if i%100 == 99 || i == b.N-1 {
+			x.box.actor.Flush()
+			x.box.run()
+		}
+	}
+	if x.l.resolved != b.N {
+		b.Fatalf("%d of %d resolved", x.l.resolved, b.N)
+	}
+}
+
+// BenchmarkPublishManyQueues is BenchmarkPublish with each message to the next of 1 000 queues.
+func BenchmarkPublishManyQueues(b *testing.B) {
+	x := newBench(b)
+	ms := make([]*broker.Message, 1000)
+	for i := range ms {
+		name := fmt.Sprintf("q-%d", i)
+		x.session.DeclareQueue(durable(name), func(_ broker.QueueInfo, e *broker.Error) {
+			if e != nil {
+				b.Fatal(e)
+			}
+		})
+		x.box.actor.Flush()
+		x.box.run()
+		ms[i] = &broker.Message{RoutingKey: name, Properties: make([]byte, 16), Body: [][]byte{make([]byte, 1024)}}
+		ms[i].Record.KeyHash = crc32.ChecksumIEEE([]byte(name))
+	}
+	b.SetBytes(1024)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		if e := x.session.Publish(broker.Tag{Channel: 1, Seq: uint64(i + 1)}, ms[i%len(ms)]); e != nil {
 			b.Fatal(e)
 		}
 		if i%100 == 99 || i == b.N-1 {

@@ -5,13 +5,6 @@ import (
 	"github.com/tanist/tanist/internal/core/value"
 )
 
-// memo remembers where the last message went: clients mostly publish to the same place again.
-type memo struct {
-	exchange, key string
-	topology      uint64 // the state of the catalog that it holds for
-	targets       []*attachment
-}
-
 // headers stands between a message's Headers and the router, to know whether they were asked for.
 type headers struct {
 	from  func() value.Table
@@ -102,9 +95,10 @@ func (x *session) hold(targets []*attachment) {
 // targets routes a message. The slice is valid until the next call.
 func (x *session) targets(m *broker.Message) ([]*attachment, *broker.Error) {
 	s := x.sh
-	k := &x.memo
-	if k.topology == s.topology && k.exchange == m.Exchange && k.key == m.RoutingKey && len(m.CC) == 0 && alive(k.targets) {
-		return k.targets, nil
+	if len(m.CC) == 0 {
+		if k := x.memos.find(s.topology, m); k != nil && alive(k.targets) {
+			return k.targets, nil
+		}
 	}
 	if err := x.mayWrite(m.Exchange); err != nil {
 		return nil, err
@@ -115,15 +109,15 @@ func (x *session) targets(m *broker.Message) ([]*attachment, *broker.Error) {
 	if err != nil {
 		return nil, broker.Errorf(broker.NotFound, "%s", err)
 	}
-	k.topology = 0
-	k.targets = k.targets[:0]
-	for _, r := range found {
-		k.targets = append(k.targets, s.attach(r, partition(r)))
-	}
+	to := &x.routed
 	if !x.headers.asked && len(m.CC) == 0 {
-		k.topology, k.exchange, k.key = s.topology, m.Exchange, m.RoutingKey
+		to = &x.memos.place(s.topology, m).targets
 	}
-	return k.targets, nil
+	*to = (*to)[:0]
+	for _, r := range found {
+		*to = append(*to, s.attach(r, partition(r)))
+	}
+	return *to, nil
 }
 
 // alive reports whether none of the attachments was left meanwhile.

@@ -39,7 +39,8 @@ type session struct {
 	short     bool   // it has been held for so long that its client is told
 	publishes bool   // has published, and so is told of blocking
 	told      string // the reason for blocking that the front was told last
-	memo      memo
+	memos     memos
+	routed    []*attachment // where a message goes that is not remembered
 	headers   headers
 	published uint64
 	delivered uint64

@@ -81,25 +81,39 @@ func (r *replica) appendedFunc() func(error) {
 	return r.onAppended
 }
 
-// closeBatches appends what gathered since the last flush, unless enough is on its way already.
-func (r *replica) closeBatches() {
+// closeBatches appends what gathered since the last flush, unless enough is on its way already. stirred says that there may be more than
+// admitted records.
+func (r *replica) closeBatches(stirred bool) {
 	if !r.copy.Open() || r.copy.InFlight() >= maxFlights && (r.builder == nil || r.builder.Size() < batch.TargetSize/2) {
 		return
 	}
+	if stirred {
+		r.addEvents()
+	}
+	if r.builder != nil && !r.builder.Empty() && r.copy.Open() {
+		r.append(false)
+	}
+	if stirred {
+		r.answerFrom(r.copy.Tail().Position)
+	}
+}
+
+// addEvents adds what is to be logged besides records.
+func (r *replica) addEvents() {
 	if r.tidy {
 		r.forget()
 	}
 	for r.copy.Open() {
 		payload, count := r.side.events()
 		if count == 0 {
-			break
+			return
 		}
 		r.add(batch.Run{Kind: batch.KindEvent, Count: count}, payload)
 	}
-	if r.builder != nil && !r.builder.Empty() && r.copy.Open() {
-		r.append(false)
-	}
-	at := r.copy.Tail().Position
+}
+
+// answerFrom has what waited for its events to be appended wait for a position to be confirmed.
+func (r *replica) answerFrom(at uint64) {
 	for _, in := range r.inlets {
 		if in.settled > 0 {
 			in.settles.Taken(in.settled, at)

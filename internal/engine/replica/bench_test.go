@@ -148,3 +148,88 @@ func benchmark(b *testing.B, size, group int, eat bool) {
 func BenchmarkPublishConfirm(b *testing.B)       { benchmark(b, 1024, 64, false) }
 func BenchmarkPublishConfirmSmall(b *testing.B)  { benchmark(b, 32, 64, false) }
 func BenchmarkPublishConsumeSettle(b *testing.B) { benchmark(b, 1024, 64, true) }
+
+// roundRobin publishes to many partitions in turn, one record at a time, with a number in flight.
+type roundRobin struct {
+	box   exec.Mailbox
+	to    []protocol.Sender
+	addr  []protocol.To
+	next  []uint64 // number of each partition's next record
+	prod  uint64
+	rec   []byte
+	turn  int
+	left  int // to publish
+	wait  int // to be confirmed
+	ready int
+	done  chan struct{}
+}
+
+func (g *roundRobin) Send(m any) { g.box.Post(m) }
+func (g *roundRobin) Flush()     {}
+func (g *roundRobin) Receive(msg any) {
+	switch m := msg.(type) {
+	case protocol.Attached:
+		if g.ready++; g.ready == len(g.to) {
+			g.done <- struct{}{}
+		}
+	case int:
+		g.left, g.wait = m, m
+		for range min(m, 1000) {
+			g.publish()
+		}
+	case protocol.Published:
+		if g.wait--; g.wait == 0 {
+			g.done <- struct{}{}
+		} else if g.left > 0 {
+			g.publish()
+		}
+	}
+}
+
+func (g *roundRobin) publish() {
+	i := g.turn % len(g.to)
+	g.turn++
+	g.left--
+	g.to[i].Send(protocol.Publish{
+		To: g.addr[i], First: g.next[i], Count: 1, Records: g.rec,
+		Runs: []batch.Run{{Kind: batch.KindRecord, Count: 1, Producer: g.prod, First: g.next[i]}},
+	})
+	g.next[i]++
+}
+
+// BenchmarkManyPartitions is one record of 1 KiB from Publish to Published where each of 1 000 queues gets one in turn: a batch each, so
+// that what it prints is what a batch costs.
+func BenchmarkManyPartitions(b *testing.B) {
+	const many = 1000
+	x := exec.New(1)
+	defer x.Stop()
+	local := ident.Instance{Node: "n", Store: ident.StoreID{1}, Boot: 1}
+	m := New(Env{Exec: x, Clock: clock.System(), Trace: trace.Discard, Local: local, Store: nullStore{}})
+	changes := []catalog.Change{{After: &catalog.Node{Name: "n", Boot: 1, Number: 1}}}
+	g := &roundRobin{prod: protocol.ProducerID(1, 0, 0), done: make(chan struct{}, 1)}
+	g.rec = batch.AppendRecord(nil, batch.RecordHeader{}, bytes.Repeat([]byte{'x'}, 1024))
+	for i := range many {
+		p := ident.Partition{Incarnation: uint64(i + 1)}
+		changes = append(changes, catalog.Change{After: &catalog.Resource{
+			Incarnation: p.Incarnation, Kind: catalog.Queue, Partitions: []*catalog.Assignment{{
+				Partition: p, Epoch: 1, Version: 1, Owner: local, Starts: []catalog.HistoryStart{{Epoch: 1}},
+			}},
+		}})
+		g.addr = append(g.addr, protocol.To{Partition: p, Gateway: protocol.Gateway{Node: "n", Boot: 1}, Stream: 1})
+		g.next = append(g.next, 1)
+	}
+	m.Apply(changes)
+	for i := range g.addr {
+		g.to = append(g.to, m.Sender(g.addr[i].Partition))
+	}
+	g.box = x.Loop(0).Spawn("gateway", g)
+	for i, to := range g.to {
+		to.Send(protocol.Attach{To: g.addr[i], Reply: g, Producer: g.prod, First: 1})
+	}
+	<-g.done
+	b.ReportAllocs()
+	b.SetBytes(1024)
+	b.ResetTimer()
+	g.box.Post(b.N)
+	<-g.done
+}

@@ -204,7 +204,7 @@ func (q *queueSide) fetch(r *replica, offset uint64) bool {
 		}
 		r.keepWindow(bs)
 		if !now {
-			r.box.Touch()
+			r.touch()
 		}
 	})
 	now = false

@@ -38,7 +38,7 @@ func (r *replica) admitHeld() {
 		if in := r.inlet(&m.To); in != nil {
 			r.admit(in, &m)
 		}
-		r.box.Touch()
+		r.touch()
 	}
 	if len(w.held) == 0 {
 		w.held = nil
@@ -59,6 +59,7 @@ func (r *replica) admit(in *inlet, m *protocol.Publish) {
 		in.source.Taken(m.First+uint64(m.Count), r.end())
 		return
 	}
+	r.stirred = true
 	a := admission{r: r, in: in, repeated: repeated, short: short}
 	a.each(m)
 	in.source.Taken(m.First+uint64(m.Count), a.at)

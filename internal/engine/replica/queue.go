@@ -42,7 +42,7 @@ func (q *queueSide) trim() {
 	q.groups = nil
 }
 
-func (q *queueSide) advanced(r *replica) { r.box.Touch() }
+func (q *queueSide) advanced(r *replica) { r.touch() }
 
 // work decides and sends until there is nothing more to decide, or enough waits for bodies.
 func (q *queueSide) work(r *replica, now int64) {

@@ -28,6 +28,7 @@ type replica struct {
 
 	phase      phase
 	waiting    bool    // counted in Manager.recovering
+	stirred    bool    // there may be more to do in Flush than to append what was admitted
 	tidy       bool    // producers may have to be forgotten
 	generation uint64  // counts how often the state was dropped: what was read for an older one is ignored
 	reason     string  // why not serving, for people
@@ -175,11 +176,14 @@ func (r *replica) now() int64 { return r.m.env.Clock.Wall().UnixMilli() }
 
 // Receive implements exec.Actor.
 func (r *replica) Receive(msg any) {
+	if m, ok := msg.(protocol.Publish); ok {
+		r.publish(m)
+		return
+	}
+	r.stirred = true
 	switch m := msg.(type) {
 	case appended:
 		r.step(r.copy.AppendDone)
-	case protocol.Publish:
-		r.publish(m)
 	case protocol.Settle:
 		r.settle(m)
 	case protocol.Credit:
@@ -254,13 +258,25 @@ func (r *replica) request(msg any) {
 	}
 }
 
-// Flush implements exec.Actor: what gathered becomes one batch, and what was confirmed is told.
+// touch has Flush called, for more than what was admitted.
+func (r *replica) touch() {
+	r.stirred = true
+	r.box.Touch()
+}
+
+// Flush implements exec.Actor: what gathered becomes one batch, and what was confirmed is told. Where records were admitted and nothing
+// else happened the state machine has nothing to decide: it is left alone then, for with many partitions in use looking at each one's
+// memory is what costs.
 func (r *replica) Flush() {
-	if r.phase >= claiming {
+	stirred := r.stirred
+	r.stirred = false
+	if stirred && r.phase >= claiming {
 		r.side.work(r, r.now())
 	}
 	if r.phase >= claiming {
-		r.closeBatches()
+		r.closeBatches(stirred)
+	}
+	if (stirred || r.stirred) && r.phase >= claiming {
 		r.tell()
 		r.saveIfDue()
 		r.setTimer()
@@ -360,6 +376,7 @@ func (r *replica) fail(what string, err error) {
 	if r.copy.Damaged() != "" {
 		return
 	}
+	r.stirred = true
 	reason := fmt.Sprintf("%s: %v", what, err)
 	trace.Error(r.m.env.Trace, "replica.closed", r.attr(), slog.String("reason", reason))
 	r.reason = reason

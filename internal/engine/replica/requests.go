@@ -110,7 +110,7 @@ func (r *replica) getAgain() {
 		switch {
 		case g.in.dead || !ok:
 		case r.handOne(q, g.in, &g.m):
-			r.box.Touch() // for what goes out
+			r.touch() // for what goes out
 		default:
 			g.in.reply.Send(protocol.GetDone{Partition: r.id, Stream: g.in.stream, Request: g.m.Request})
 		}

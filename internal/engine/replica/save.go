@@ -25,7 +25,9 @@ type saving struct {
 	bytes   int64  // applied since
 	entries uint64
 	dead    int64  // least bytes since the last that the log held and the machine did not need
+	live    int64  // bytes that the machine needed when the log was last looked at, or later
 	pages   uint32 // of the producer table in it
+	looked  bool   // the log was looked at
 	busy    bool
 	wanted  bool // retention waits for one
 }
@@ -54,11 +56,17 @@ func (r *replica) saveIfDue() {
 	r.snapshot()
 }
 
-// deadBytes is what the log holds beyond what the machine needs; 0 where the machine does not say.
+// deadBytes is what the log holds beyond what the machine needs; 0 where the machine does not say. While what the machine needs does not
+// shrink, at most what was applied since can have become needless, which counts by itself: the log is not asked then.
 func (r *replica) deadBytes() int64 {
 	live, ok := r.side.live()
 	if !ok {
 		return 0
+	}
+	grown := r.save.looked && live >= r.save.live
+	r.save.live, r.save.looked = live, true
+	if grown {
+		return r.save.dead
 	}
 	kept, _ := r.log.Size()
 	return max(kept-live, 0)

@@ -56,7 +56,7 @@ func (s *streamSide) credit(in *inlet, m protocol.Credit) {
 
 func (s *streamSide) advanced(r *replica) {
 	s.dropHead(r)
-	r.box.Touch()
+	r.touch()
 }
 
 // work sends every reader what it has credit for.
@@ -115,7 +115,7 @@ func (s *streamSide) fetch(r *replica, group []stream.Fetch) {
 				s.send(r, f, bs)
 			}
 		}
-		r.box.Touch()
+		r.touch()
 	})
 }
 

@@ -135,7 +135,7 @@ func (c *Copy) forgetAll() {
 func (c *Copy) applyMoved(f *logFile, at int64, body []byte, o *op) error {
 	var e entry
 	if o != nil {
-		e = o.old
+		e = *o.old
 	} else {
 		b, err := batch.ParseTrusted(body)
 		if err != nil {

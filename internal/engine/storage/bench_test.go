@@ -83,6 +83,15 @@ func BenchmarkAppend(b *testing.B) {
 	loadAll(r, logs, b.N, 200)
 }
 
+// BenchmarkAppendMany measures a batch of one record of 1 KiB, of a thousand copies in turn.
+func BenchmarkAppendMany(b *testing.B) {
+	r := newRig(b, real)
+	logs := r.logs(1000)
+	b.ReportAllocs()
+	b.ResetTimer()
+	loadAll(r, logs, b.N, 1)
+}
+
 // BenchmarkOpen10000 opens a store of 10 000 copies.
 func BenchmarkOpen10000(b *testing.B) {
 	r := newRig(b, real)

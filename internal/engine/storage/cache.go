@@ -18,6 +18,7 @@ type cache struct {
 	queue   []cached
 	next    int
 	seconds uint32 // counted by rest
+	gone    []cached // scratch of add, which only the writer calls
 }
 
 type cached struct {
@@ -32,7 +33,7 @@ func (k *cache) add(c *Copy, end uint64, size int) {
 	k.mu.Lock()
 	k.queue = append(k.queue, cached{c, end, uint32(size), k.seconds})
 	k.bytes += int64(size)
-	var gone []cached
+	gone := k.gone[:0]
 	for k.bytes > k.limit && k.next < len(k.queue)-1 {
 		gone = append(gone, k.pop())
 	}
@@ -42,6 +43,8 @@ func (k *cache) add(c *Copy, end uint64, size int) {
 	}
 	k.mu.Unlock()
 	release(gone)
+	clear(gone)
+	k.gone = gone
 }
 
 func (k *cache) pop() cached {

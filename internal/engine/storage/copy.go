@@ -153,7 +153,7 @@ func (c *Copy) Cut(to batch.Tail, done func(error)) {
 	n := sort.Search(len(c.newest), func(i int) bool { return c.newest[i].Position >= to.Position })
 	clear(c.newest[n:])
 	c.newest = c.newest[:n]
-	c.s.w.enqueue(op{typ: frameCut, c: c, body: appendTail(nil, to), tail: to, done: done}, true)
+	c.s.w.enqueue(op{typ: frameCut, c: c, body: appendTail(nil, to), done: done}, true)
 	c.mu.Unlock()
 }
 

@@ -100,7 +100,9 @@ var (
 
 func framed(body int) int { return (frameHead + body + frameAlign - 1) &^ (frameAlign - 1) }
 
-// appendHead appends the head of a frame whose body the caller writes next, given in parts for the checksum, and then pads.
+var emptyHead [frameHead]byte
+
+// appendFrame appends a frame whose body is given in parts.
 func appendFrame(dst []byte, f frame, body ...[]byte) []byte {
 	at := len(dst)
 	n := 0
@@ -109,7 +111,8 @@ func appendFrame(dst []byte, f frame, body ...[]byte) []byte {
 		n += len(b)
 		sum = crc32.Update(sum, castagnoli, b)
 	}
-	var h [frameHead]byte
+	dst = append(dst, emptyHead[:]...)
+	h := dst[at:] // in place: the checksum would have an array of its own allocated
 	put := binary.LittleEndian
 	put.PutUint32(h[0:], uint32(n))
 	put.PutUint32(h[8:], sum)
@@ -119,8 +122,7 @@ func appendFrame(dst []byte, f frame, body ...[]byte) []byte {
 	put.PutUint64(h[24:], f.sequence)
 	put.PutUint64(h[32:], f.syncedBelow)
 	put.PutUint64(h[40:], f.part.Incarnation)
-	put.PutUint32(h[4:], headSum(h[:]))
-	dst = append(dst, h[:]...)
+	put.PutUint32(h[4:], headSum(h))
 	for _, b := range body {
 		dst = append(dst, b...)
 	}

@@ -95,7 +95,8 @@ func (c *Copy) take(k chunk, done func(error)) error {
 			if err := in.add(c, b, link); err != nil {
 				return err
 			}
-			o = op{typ: frameImport, c: c, b: b, old: entryOf(b, link, 0)}
+			old := entryOf(b, link, 0)
+			o = op{typ: frameImport, c: c, b: b, old: &old}
 		}
 		ops = append(ops, o)
 	}

@@ -208,7 +208,7 @@ func (r *reader) moveBatch(c *Copy, l located) (op, bool) {
 		return op{}, false
 	}
 	before := func() bool { return !c.moved(l) && c.stillHas(l.e) }
-	return op{typ: frameMoved, c: c, b: b, old: l.e, before: before}, true
+	return op{typ: frameMoved, c: c, b: b, old: &l.e, before: before}, true
 }
 
 // stillHas reports whether the log was neither cut nor dropped at a batch.

@@ -17,9 +17,8 @@ type op struct {
 	c      *Copy // nil: of no partition
 	b      batch.Batch
 	link   batch.Link
-	tail   batch.Tail
 	body   []byte
-	old    entry       // of what is moved
+	old    *entry      // of what is moved
 	before func() bool // called before the frame is placed; false drops the frame, and done hears nil
 	done   func(error)
 }
@@ -38,8 +37,17 @@ type opQueue struct {
 }
 
 func (q *opQueue) len() int   { return len(q.ops) - q.next }
-func (q *opQueue) push(o op)  { q.ops = append(q.ops, o) }
 func (q *opQueue) front() *op { return &q.ops[q.next] }
+
+func (q *opQueue) push(o op) {
+	if len(q.ops) == cap(q.ops) && q.next > len(q.ops)/2 { // a queue that is never empty must not grow for ever
+		n := copy(q.ops, q.ops[q.next:])
+		clear(q.ops[n:])
+		q.ops, q.next = q.ops[:n], 0
+	}
+	q.ops = append(q.ops, o)
+}
+
 func (q *opQueue) pop() {
 	q.ops[q.next] = op{}
 	q.next++

@@ -31,24 +31,9 @@ type incoming struct {
 	props   []byte // memory for properties that had to be kept or changed
 	headers []byte // encoded, without length; part of msg.Properties or of props
 	spread  bool
-	names   names
 	lookup  func() value.Table
 	kept    uint64 // bytes that are kept and counted in the connection's assembled
 	keyHash uint32
-}
-
-// names remembers strings, so that names that are used again and again are not allocated again and again.
-type names [32]string
-
-func (n *names) of(b []byte) string {
-	if len(b) == 0 {
-		return ""
-	}
-	at := &n[(len(b)+int(b[0])+31*int(b[len(b)-1])+7*int(b[len(b)/2]))%len(n)]
-	if *at != string(b) {
-		*at = string(b)
-	}
-	return *at
 }
 
 // publish handles basic.publish; the message follows.
@@ -61,8 +46,10 @@ func (ch *channel) publish(args []byte) *fault {
 		return faultf(wire.NotImplemented, "immediate=true is not implemented; consume with a short queue, or use mandatory")
 	}
 	in := &ch.incoming
-	in.msg.Exchange, in.msg.RoutingKey, in.msg.Mandatory = in.names.of(p.Exchange), in.names.of(p.RoutingKey), p.Mandatory
 	in.keyHash = crc32.Checksum(p.RoutingKey, castagnoli)
+	names := &ch.c.names
+	in.msg.Exchange, in.msg.RoutingKey = names.of(p.Exchange, crc32.Checksum(p.Exchange, castagnoli)), names.of(p.RoutingKey, in.keyHash)
+	in.msg.Mandatory = p.Mandatory
 	in.state = awaitContentHeader
 	return nil
 }
@@ -221,7 +208,7 @@ func (ch *channel) readHeaders(table []byte) *fault {
 			if x.Type != wire.TypeString || len(x.Data) == 0 || len(x.Data) > 255 {
 				fl = faultf(wire.PreconditionFailed, "invalid header 'x-producer': want a string of 1 to 255 bytes")
 			}
-			m.Producer = in.names.of(x.Data)
+			m.Producer = ch.c.names.of(x.Data, crc32.Checksum(x.Data, castagnoli))
 		case "x-sequence":
 			n, ok := x.Int()
 			if !ok || n < 1 {

@@ -98,6 +98,7 @@ type Conn struct {
 
 	spread    []*channel // channels with parts of messages that refer to what was fed
 	assembled uint64     // bytes of unfinished messages that are kept
+	names     names
 
 	settles    []broker.Ref // not told to the broker yet
 	settlement broker.Settlement
