@@ -12,6 +12,9 @@ const (
 	// maxFlights bounds the batches that are appended and not durable. While storage syncs one group, each of the first flushes gives
 	// the next group its batch, so that what came early waits for no later sync; beyond the bound, what comes gathers in one batch.
 	maxFlights = 16
+	// manyFlights is how many batches of all partitions of a loop are on their way where storage is taken to be what everybody waits for: a
+	// partition that has a batch on its way then gathers what comes, for one larger batch costs less than several.
+	manyFlights = 128
 	// maxStaged is the byte credit of a partition: what may be admitted and not yet confirmed. What comes beyond it waits here, and
 	// gateways run out of the credit that they give their clients.
 	maxStaged = 8 << 20
@@ -66,8 +69,9 @@ func (r *replica) append(urgent bool) {
 	r.feedBatch(b)
 }
 
-// appendedFunc is what storage calls when an append is durable, or failed.
+// appendedFunc counts an append and is what storage calls when it is durable, or failed.
 func (r *replica) appendedFunc() func(error) {
+	r.lane.flights++
 	if r.onAppended == nil {
 		box := r.box
 		r.onAppended = func(err error) {
@@ -84,7 +88,7 @@ func (r *replica) appendedFunc() func(error) {
 // closeBatches appends what gathered since the last flush, unless enough is on its way already. stirred says that there may be more than
 // admitted records.
 func (r *replica) closeBatches(stirred bool) {
-	if !r.copy.Open() || r.copy.InFlight() >= maxFlights && (r.builder == nil || r.builder.Size() < batch.TargetSize/2) {
+	if !r.copy.Open() || r.crowded() && (r.builder == nil || r.builder.Size() < batch.TargetSize/2) {
 		return
 	}
 	if stirred {
@@ -96,6 +100,12 @@ func (r *replica) closeBatches(stirred bool) {
 	if stirred {
 		r.answerFrom(r.copy.Tail().Position)
 	}
+}
+
+// crowded reports whether enough is on its way. Then a batch of this partition is among it, and its end will have Flush called.
+func (r *replica) crowded() bool {
+	n := r.copy.InFlight()
+	return n >= maxFlights || n > 0 && r.lane.flights >= manyFlights
 }
 
 // addEvents adds what is to be logged besides records.

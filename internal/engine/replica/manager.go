@@ -41,12 +41,13 @@ func (m *Manager) Expired() uint64 { return m.expired.Load() }
 
 // lane is what the replicas of one shared loop have in common. Only that loop touches it, so that none of it is needed per replica.
 type lane struct {
-	fx       partition.Effects
+	fx       *partition.Effects // nil while it is used
 	assigned []queue.Assignment
 	fetches  []stream.Fetch
 	dead     []queue.DeadLetter
 	builders []*batch.Builder
 	windows  []*replica // that keep what they read of their log, oldest read first
+	flights  int        // appends that storage has not answered
 	loading  int        // replicas that read their state
 	toLoad   []*replica // that wait for their turn to
 }

@@ -183,12 +183,14 @@ func (r *replica) Receive(msg any) {
 	r.stirred = true
 	switch m := msg.(type) {
 	case appended:
+		r.lane.flights--
 		r.step(r.copy.AppendDone)
 	case protocol.Settle:
 		r.settle(m)
 	case protocol.Credit:
 		r.credit(m)
 	case appendFailed:
+		r.lane.flights--
 		r.fail("append", m.err)
 	case stepDone:
 		r.stepDone(m.err)
@@ -321,13 +323,17 @@ func (r *replica) trim() {
 func (r *replica) step(f func(*partition.Effects)) {
 	fx := r.lane.fx
 	r.lane.fx = nil // what is performed may come back here
-	f(&fx)
-	for i := 0; i < len(fx); i++ {
-		e := fx[i]
-		r.perform(&e, &fx)
+	if fx == nil {
+		fx = new(partition.Effects)
 	}
-	clear(fx)
-	r.lane.fx = fx[:0]
+	f(fx)
+	for i := 0; i < len(*fx); i++ {
+		e := (*fx)[i]
+		r.perform(&e, fx)
+	}
+	clear(*fx)
+	*fx = (*fx)[:0]
+	r.lane.fx = fx
 }
 
 // perform does one thing that the copy asks for. What that leads to is appended to fx.

@@ -17,7 +17,7 @@ type cache struct {
 	bytes   int64
 	queue   []cached
 	next    int
-	seconds uint32 // counted by rest
+	seconds uint32   // counted by rest
 	gone    []cached // scratch of add, which only the writer calls
 }
 
