@@ -186,10 +186,14 @@ func newBenchQueues() *cobra.Command {
 				if o.json {
 					return printJSON(c.OutOrStdout(), r)
 				}
-				w := c.OutOrStdout()
-				fmt.Fprintf(w, "as fast as possible: %.0f confirmed/s with 1, %.0f with %d: ratio %.2f (budget ≥ 0.70)\n", r.One.Rate, r.Many.Rate, many, r.ThroughputRatio)
-				_, err = fmt.Fprintf(w, "at %.0f a second: %.0f syncs/s with 1, %.0f with %d: ratio %s (budget ≤ 1.30)\n", r.OneAtRate.Rate, r.OneAtRate.Syncs,
-					r.ManyAtRate.Syncs, many, known(r.SyncRatio, "%.2f"))
+				_, err = fmt.Fprintf(c.OutOrStdout(), `as fast as possible: %.0f confirmed/s with 1, %.0f with %d: ratio %.2f (budget ≥ 0.70)
+broker's CPU a message then: %s µs with 1, %s with %d
+at %.0f a second offered: %.0f confirmed/s with 1, %.0f with %d: ratio %.2f (budget ≥ 0.70)
+syncs then: %.0f a second with 1, %.0f with %d: ratio %s (budget ≤ 1.30)
+`, r.One.Rate, r.Many.Rate, many, r.ThroughputRatio,
+					known(r.One.CPUPerMessage, "%.1f"), known(r.Many.CPUPerMessage, "%.1f"), many,
+					r.OfferedRate, r.OneAtRate.Rate, r.ManyAtRate.Rate, many, r.HeldRatio,
+					r.OneAtRate.Syncs, r.ManyAtRate.Syncs, many, known(r.SyncRatio, "%.2f"))
 				return err
 			})
 		},

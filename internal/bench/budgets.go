@@ -19,7 +19,9 @@ type QueuesResult struct {
 	Many            Result  `json:"many"`
 	OneAtRate       Result  `json:"one_at_rate"`
 	ManyAtRate      Result  `json:"many_at_rate"`
+	OfferedRate     float64 `json:"offered_rate"`     // messages a second, of both at the same total rate
 	SyncRatio       float64 `json:"sync_ratio"`       // syncs of many over those of one, at the same total rate
+	HeldRatio       float64 `json:"held_ratio"`       // confirmed of many over those of one, at the same total rate
 	ThroughputRatio float64 `json:"throughput_ratio"` // as fast as possible
 }
 
@@ -37,13 +39,14 @@ func Queues(ctx context.Context, t Target, l Load, many int) (out QueuesResult, 
 		return out, err
 	}
 	rate := min(out.One.Rate, out.Many.Rate) / 2
+	out.OfferedRate = rate
 	if out.OneAtRate, err = run(1, rate); err != nil {
 		return out, err
 	}
 	if out.ManyAtRate, err = run(many, rate); err != nil {
 		return out, err
 	}
-	out.ThroughputRatio = out.Many.Rate / out.One.Rate
+	out.ThroughputRatio, out.HeldRatio = out.Many.Rate/out.One.Rate, out.ManyAtRate.Rate/out.OneAtRate.Rate
 	if out.OneAtRate.Syncs > 0 {
 		out.SyncRatio = out.ManyAtRate.Syncs / out.OneAtRate.Syncs
 	}

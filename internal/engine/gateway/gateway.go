@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/authz"
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -115,7 +116,8 @@ type Shard struct {
 	pumps         []*consumer
 
 	buffers    buffers
-	blocks     []*block // for use again
+	blocks     []*block    // for use again
+	runs       []batch.Run // not used yet
 	deliveries []broker.Delivery
 	lastName   string // of a producer
 	lastNamed  uint64

@@ -91,9 +91,17 @@ func (b *block) record(producer, sequence uint64) {
 	b.runs = append(b.runs, batch.Run{Kind: batch.KindRecord, Count: 1, Producer: producer, First: sequence})
 }
 
+// runsAtOnce is how many runs are allocated at a time: most blocks have one.
+const runsAtOnce = 256
+
 // wire gives the runs with the gateway's own numbers filled in. What was given before is not changed: an owner may still read it.
-func (o *outbox) wire(b *block) []batch.Run {
-	runs := make([]batch.Run, len(b.runs))
+func (o *outbox) wire(sh *Shard, b *block) []batch.Run {
+	n := len(b.runs)
+	if len(sh.runs) < n {
+		sh.runs = make([]batch.Run, max(n, runsAtOnce))
+	}
+	runs := sh.runs[:n:n]
+	sh.runs = sh.runs[n:]
 	seq := b.first + o.shift
 	for i, r := range b.runs {
 		if r.Producer == 0 {

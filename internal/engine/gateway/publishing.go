@@ -85,7 +85,7 @@ func (a *attachment) sendPublishes() {
 		}
 		b.sends++
 		a.to.Send(protocol.Publish{
-			To: a.address(), First: b.first + o.shift, Count: b.count, Runs: o.wire(b), Records: b.buf,
+			To: a.address(), First: b.first + o.shift, Count: b.count, Runs: o.wire(a.sh, b), Records: b.buf,
 		})
 		a.sh.watch()
 	}

@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	inputs      = 3 // inputs of one connection between its reader and its actor
-	inputSmall  = 4 << 10
-	inputLarge  = 64 << 10
+	inputs      = 3         // inputs of one connection between its reader and its actor
 	outputMost  = 4 << 20   // bytes waiting to be written beyond which no more is read from the client
 	outputKept  = 256 << 10 // memory of an output that is kept for the next
 	lastWords   = 5 * time.Second
 	lingerLimit = time.Second
 )
+
+// inputSizes are how much is read at a time. Connections that send little keep little memory; from those that send faster than they are
+// served much is taken at a time, so that what goes to the same place goes there together.
+var inputSizes = [...]int{4 << 10, 64 << 10, 256 << 10}
 
 // input is a chunk on its way from the reader to the actor, and back when it was used up.
 type input struct {
@@ -108,8 +110,9 @@ func (c *conn) limit(d time.Duration) {
 
 // read moves bytes from the socket to the actor until there are no more.
 func (c *conn) read() {
-	size, small := inputSmall, 0
+	step, few := 0, 0
 	for {
+		size := inputSizes[step]
 		var in *input
 		select {
 		case in = <-c.free:
@@ -132,15 +135,14 @@ func (c *conn) read() {
 			c.mb.Post(ended{err})
 			return
 		}
-		// Connections that send little keep little memory.
 		switch {
 		case n == size:
-			size, small = inputLarge, 0
-		case n > inputSmall:
-			small = 0
+			step, few = min(step+1, len(inputSizes)-1), 0
+		case step == 0 || n > inputSizes[step-1]:
+			few = 0
 		default:
-			if small++; small > 64 {
-				size, small = inputSmall, 0
+			if few++; few > 64 {
+				step, few = step-1, 0
 			}
 		}
 	}
