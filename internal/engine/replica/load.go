@@ -183,7 +183,7 @@ func (r *replica) current() {
 	}
 	r.loaded()
 	r.phase = warm
-	r.box.Touch()
+	r.touch()
 }
 
 // again reads on from where the state stands.

@@ -277,11 +277,11 @@ func (r *replica) Flush() {
 	}
 	if r.phase >= claiming {
 		r.closeBatches(stirred)
-	}
-	if (stirred || r.stirred) && r.phase >= claiming {
-		r.tell()
-		r.saveIfDue()
-		r.setTimer()
+		if stirred || r.stirred {
+			r.tell()
+			r.saveIfDue()
+			r.setTimer()
+		}
 	} else {
 		r.flushFollower()
 	}
