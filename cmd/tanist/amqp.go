@@ -33,7 +33,7 @@ func (f *amqpFlags) address() (string, error) {
 	text := first(f.url, os.Getenv("TANIST_URL"), "amqp://guest@127.0.0.1:5672/")
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "amqp" && u.Scheme != "amqps" {
-		return "", errors.New("the broker's address is no amqp:// or amqps:// URL") // not shown: it may hold a password
+		return "", errors.New("the broker's address (--url, $TANIST_URL) is no URL such as amqp://guest@127.0.0.1:5672/ or amqps://USER@HOST/VHOST") // not shown: it may hold a password
 	}
 	if u.User == nil {
 		u.User = url.User(first(os.Getenv("TANIST_USER"), "guest"))
@@ -84,11 +84,19 @@ func explain(address string, err error) error {
 		return err
 	}
 	var known *amqp.Error
+	var untrusted *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
 	switch {
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("the certificate of %s is not accepted (%v); --ca FILE names the authority that signed it", u.Host, untrusted.Err)
+	case errors.As(err, &plain):
+		return fmt.Errorf("%s does not speak TLS (%v); is its address amqp://…, or another port?", u.Host, err)
 	case errors.Is(err, amqp.ErrCredentials):
 		return fmt.Errorf("%s: wrong user or password for %q; set TANIST_PASSWORD (guest may only connect from the broker's own machine)", u.Host, u.User.Username())
 	case errors.As(err, &known) && known.Server:
 		return serverError(known)
+	case known != nil:
+		return fmt.Errorf("%s does not answer as an AMQP broker does (%v); does it want TLS (amqps://…), or is it another port?", u.Host, err)
 	default:
 		return fmt.Errorf("no broker answers at %s (%v); is `tanist serve` running, and is this its AMQP address (--url)?", u.Host, err)
 	}
@@ -97,12 +105,16 @@ func explain(address string, err error) error {
 // serverError is a refusal by the broker with the likely next step.
 func serverError(e *amqp.Error) error {
 	next := ""
-	switch e.Code {
-	case amqp.NotFound:
+	switch {
+	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no exchange"):
+		next = "; clients make exchanges (exchange.declare), this program does not"
+	case e.Code == amqp.NotFound:
 		next = "; --declare queue or --declare stream makes it first"
-	case amqp.AccessRefused:
+	case e.Code == amqp.AccessRefused:
 		next = "; `tanist permission list` shows who may do what"
-	case amqp.PreconditionFailed:
+	case e.Code == amqp.NotAllowed && strings.Contains(e.Reason, "vhost"):
+		next = "; `tanist vhost list` shows which there are, `tanist permission set USER --vhost VHOST …` lets a user in"
+	case e.Code == amqp.PreconditionFailed && strings.Contains(e.Reason, "inequivalent"):
 		next = "; `tanist status NAME` shows how it was declared"
 	}
 	return fmt.Errorf("the broker refused: %d %s%s", e.Code, e.Reason, next)

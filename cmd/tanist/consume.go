@@ -28,7 +28,7 @@ type consumeOptions struct {
 func newConsume() *cobra.Command {
 	var o consumeOptions
 	c := &cobra.Command{
-		Use: "consume QUEUE", Short: "Consume messages and print them", Args: cobra.ExactArgs(1),
+		Use: "consume QUEUE", SuggestFor: []string{"get", "receive", "read", "subscribe"}, Short: "Consume messages and print them", Args: cobra.ExactArgs(1),
 		Long: `Prints the body of each message on a line of its own, or with --json one object a line, and settles it. It goes on until
 interrupted, until --count messages came, or until none came for --idle.`,
 		Example: `  tanist consume hello --count 1

@@ -21,7 +21,7 @@ import (
 func newInspect() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "inspect [DIRECTORY [PARTITION]]", Short: "Check a data directory without a node", Args: cobra.MaximumNArgs(2),
+		Use: "inspect [DIRECTORY [PARTITION]]", SuggestFor: []string{"check", "verify"}, Short: "Check a data directory without a node", Args: cobra.MaximumNArgs(2),
 		Long: `Reads a data directory (default ./tanist-data), checks every batch of every copy (checksum, order, link), and says what is there. Nothing
 is changed. It may run beside a node, but then lacks the newest entries. With a PARTITION, as the list names it, it prints that copy's
 entries. The exit code is 2 if anything is damaged.`,

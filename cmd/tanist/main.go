@@ -50,6 +50,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 		Version: version(), SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetVersionTemplate("tanist {{.Version}}\n")
+	root.SetFlagErrorFunc(wrongFlag)
 	root.AddGroup(&cobra.Group{ID: "node", Title: "Run and look after a node:"},
 		&cobra.Group{ID: "client", Title: "Use a broker:"}, &cobra.Group{ID: "access", Title: "Who may do what:"},
 		&cobra.Group{ID: "proof", Title: "Measure and prove:"})
@@ -63,6 +64,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 	add("client", newPublish(), newConsume())
 	add("proof", newBench(), newSim())
 	add("access", newUser(), newVHost(), newPermission())
+	explainArguments(root)
 	return root
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -10,7 +12,8 @@ func newPermission() *cobra.Command {
 	c := &cobra.Command{
 		Use: "permission", Short: "Set, clear and list what users may do in virtual hosts",
 		Long: `A permission is three regular expressions on the names of queues, streams and exchanges: what a user may configure (declare,
-delete), write (publish to, bind) and read (consume, bind from). An empty one matches nothing; '.*' matches everything.`,
+delete), write (publish to, bind) and read (consume, bind from). An empty one matches nothing; '.*' matches everything. A queue is published
+to by its name through the default exchange, which is called amq.default here.`,
 	}
 	c.AddCommand(newPermissionSet(), newPermissionClear(), newPermissionList())
 	return c
@@ -23,15 +26,19 @@ func newPermissionSet() *cobra.Command {
 		Use: "set USER", Short: "Set what a user may do in a virtual host", Args: cobra.ExactArgs(1),
 		Example: "  tanist permission set app --vhost / --configure '^app-' --write '^app-' --read '.*'",
 		RunE: func(c *cobra.Command, args []string) error {
+			p.User = args[0]
+			if given := c.Flags().Changed; !given("configure") && !given("write") && !given("read") {
+				return fmt.Errorf("say what %s may do in %s: --configure, --write, --read, each '.*' or another regular expression; one that is not given matches nothing", p.User, p.VHost)
+			}
 			api, err := f.client()
 			if err != nil {
 				return err
 			}
-			p.User = args[0]
 			if err := api.PutPermission(c.Context(), p); err != nil {
 				return err
 			}
-			return done(c, f.json, "permissions of %s in %s are set", p.User, p.VHost)
+			return done(c, f.json, "permissions of %s in %s are now: configure %s, write %s, read %s", p.User, p.VHost,
+				pattern(p.Configure), pattern(p.Write), pattern(p.Read))
 		},
 	}
 	f.add(c)
@@ -40,6 +47,14 @@ func newPermissionSet() *cobra.Command {
 	c.Flags().StringVar(&p.Write, "write", "", "regular expression of names that may be published to")
 	c.Flags().StringVar(&p.Read, "read", "", "regular expression of names that may be consumed from")
 	return c
+}
+
+// pattern is a regular expression of a permission as people read it.
+func pattern(p string) string {
+	if p == "" {
+		return "nothing"
+	}
+	return "'" + p + "'"
 }
 
 func newPermissionClear() *cobra.Command {

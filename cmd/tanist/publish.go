@@ -36,9 +36,10 @@ type publishOptions struct {
 func newPublish() *cobra.Command {
 	var o publishOptions
 	c := &cobra.Command{
-		Use: "publish QUEUE [BODY…]", Short: "Publish messages and wait for their confirms", Args: cobra.MinimumNArgs(1),
+		Use: "publish QUEUE [BODY…]", SuggestFor: []string{"send", "put", "produce"}, Short: "Publish messages and wait for their confirms", Args: cobra.MinimumNArgs(1),
 		Long: `Publishes each BODY, or each line of standard input if there is none, or made-up bodies with --size, and waits until the broker has
-confirmed every one. The exit code is 0 only if it did.`,
+confirmed every one. The exit code is 0 only if it did. A QUEUE that is not there is an error; so is a message that an --exchange routes to no
+queue or stream, with --mandatory.`,
 		Example: `  tanist publish --declare queue hello world
   tanist publish --declare stream log < app.log
   tanist publish jobs --count 100000 --size 1KiB`,
@@ -59,7 +60,7 @@ confirmed every one. The exit code is 0 only if it did.`,
 	p.DurationVar(&o.ttl, "ttl", 0, "time to live of each message; 0 is for ever")
 	p.DurationVar(&o.delay, "delay", 0, "deliver no sooner than after this time (x-delay)")
 	p.BoolVar(&o.transient, "transient", false, "publish without delivery mode persistent")
-	p.BoolVar(&o.mandatory, "mandatory", false, "fail if no queue or stream takes a message")
+	p.BoolVar(&o.mandatory, "mandatory", false, "fail if no queue or stream takes a message (default where there is no --exchange)")
 	p.StringVar(&o.producer, "producer", "", "name of the producer: with it, a message published again under the same number is stored once")
 	p.Int64Var(&o.firstSequence, "first-sequence", 1, "number of the first message of the producer")
 	return c
@@ -77,6 +78,9 @@ type tally struct {
 func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) error {
 	if o.inFlight < 1 || o.count < 1 {
 		return errors.New("--in-flight and --count are at least 1")
+	}
+	if !c.Flags().Changed("mandatory") {
+		o.mandatory = o.exchange == "" // who names a queue means that it is there
 	}
 	headers, err := arguments(o.headers)
 	if err != nil {
@@ -114,10 +118,10 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 		}
 		fmt.Fprintf(c.OutOrStdout(), " in %.2f s\n", p.tally.Seconds)
 	}
-	if err == nil && (p.tally.Confirmed < p.tally.Published || p.tally.Returned > 0) {
-		err = errors.New("not every message was confirmed and taken; nacked ones were refused or their outcome is not known")
+	if err != nil {
+		return err
 	}
-	return err
+	return p.incomplete()
 }
 
 // bodies gives one body after another; nil ends them.
@@ -172,6 +176,8 @@ type publisher struct {
 	headers amqp.Table
 	tally   tally
 	began   time.Time
+
+	firstReturn amqp.Return
 
 	confirms chan amqp.Confirmation
 	returns  chan amqp.Return
@@ -270,9 +276,22 @@ func (p *publisher) wait(ctx context.Context) error {
 
 func (p *publisher) returned(r amqp.Return) {
 	if p.tally.Returned == 0 {
-		fmt.Fprintf(os.Stderr, "tanist: returned: %d %s (exchange %q, key %q)\n", r.ReplyCode, r.ReplyText, r.Exchange, r.RoutingKey)
+		p.firstReturn = r
 	}
 	p.tally.Returned++
+}
+
+// incomplete is the error of a run that went through and where not every message was confirmed and taken.
+func (p *publisher) incomplete() error {
+	switch r := p.firstReturn; {
+	case p.tally.Returned > 0 && r.Exchange == "":
+		return fmt.Errorf("returned: %d %s: there is no queue or stream %q; --declare queue or --declare stream makes it first", r.ReplyCode, r.ReplyText, r.RoutingKey)
+	case p.tally.Returned > 0:
+		return fmt.Errorf("returned: %d %s: exchange %q has no binding for the routing key %q (--key)", r.ReplyCode, r.ReplyText, r.Exchange, r.RoutingKey)
+	case p.tally.Confirmed < p.tally.Published:
+		return errors.New("not every message was confirmed; nacked ones were refused or their outcome is not known")
+	}
+	return nil
 }
 
 func (p *publisher) drainReturns() {

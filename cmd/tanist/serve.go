@@ -24,7 +24,7 @@ import (
 func newServe() *cobra.Command {
 	var f configFlags
 	c := &cobra.Command{
-		Use: "serve", Short: "Run a node", Args: cobra.NoArgs,
+		Use: "serve", SuggestFor: []string{"start", "run", "server", "broker", "up"}, Short: "Run a node", Args: cobra.NoArgs,
 		Long: `Runs a node until SIGTERM or Ctrl-C; a second one ends it at once, which loses nothing that was confirmed. With nothing set it is a durable
 broker over ./tanist-data that takes AMQP clients on port 5672 and answers operators on 127.0.0.1:15672. User guest with password guest
 may log in from this machine only. "tanist config --docs" explains every setting.`,

@@ -27,7 +27,7 @@ func newStatus() *cobra.Command {
 	var f adminFlags
 	var vhost string
 	c := &cobra.Command{
-		Use: "status [RESOURCE]", Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
+		Use: "status [RESOURCE]", SuggestFor: []string{"list", "queues", "ls", "ps", "info", "show"}, Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {

@@ -266,6 +266,17 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
+// Nearest is the known word that is nearest to the one given; empty if none is near.
+func Nearest(word string, known []string) string {
+	best, distance := "", len(word)/2+1
+	for _, k := range known {
+		if d := edits(strings.ToLower(word), strings.ToLower(k)); d < distance {
+			best, distance = k, d
+		}
+	}
+	return best
+}
+
 // suggest names the known word nearest to the one given, as the end of an error message.
 func suggest(word string, of func(Setting) string) string {
 	best, distance := "", len(word)/2+2

@@ -92,6 +92,10 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		if errors.As(err, &u) {
 			err = u.Err
 		}
+		var untrusted *tls.CertificateVerificationError
+		if errors.As(err, &untrusted) {
+			return fmt.Errorf("the certificate of %s is not accepted (%w); --ca FILE names the authority that signed it", c.base, untrusted.Err)
+		}
 		return &Unreachable{Base: c.base, Cause: err}
 	}
 	defer resp.Body.Close()
@@ -100,7 +104,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		return &Unreachable{Base: c.base, Cause: err}
 	}
 	if resp.StatusCode >= 300 {
-		return refusal(resp, text)
+		return c.refusal(resp, text)
 	}
 	if into == nil {
 		return nil
@@ -115,10 +119,13 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	return nil
 }
 
-func refusal(resp *http.Response, text []byte) error {
+func (c *Client) refusal(resp *http.Response, text []byte) error {
 	var f admin.Failure
 	if err := json.Unmarshal(text, &f); err != nil || f.Error.Message == "" {
-		return fmt.Errorf("%s: %s: is this a Tanist node's admin address?", resp.Request.URL, resp.Status)
+		return fmt.Errorf("%s: %s: is this a Tanist node's admin address, and does it want https://?", resp.Request.URL, resp.Status)
+	}
+	if resp.StatusCode == http.StatusUnauthorized && f.Error.Message == "wrong user or password" {
+		f.Error.Message += fmt.Sprintf(" for %q; --user and $TANIST_PASSWORD say who asks", c.user)
 	}
 	return &Error{Status: resp.StatusCode, FailureText: f.Error}
 }
