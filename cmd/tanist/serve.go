@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/config"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/node"
 	"github.com/tanist/tanist/internal/port/certs"
@@ -52,7 +53,7 @@ func serve(c *cobra.Command, cfg *config.Config) error {
 			trace.Error(sink, "tls.reload.failed", slog.Any("error", err))
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; tls.cert, tls.key and tls.ca are PEM files that the node can read", err)
 		}
 		opt.TLS = files.Config()
 	}
@@ -61,6 +62,9 @@ func serve(c *cobra.Command, cfg *config.Config) error {
 	switch {
 	case errors.Is(err, storage.ErrInUse):
 		return fmt.Errorf("%w; stop the other process, or give this one a directory of its own with --data", err)
+	case errors.Is(err, catalog.ErrMalformed):
+		return fmt.Errorf("%w; if another build of tanist wrote %s, run that build, or give this one a directory of its own with --data; if not, "+
+			"`tanist inspect` says what is damaged", err, cfg.Data)
 	case errors.Is(err, storage.ErrNewer):
 		return fmt.Errorf("%w; run the version of tanist that wrote it, or a later one", err)
 	}

@@ -136,8 +136,8 @@ func (r *report) printResources(w io.Writer) error {
 		}
 	}
 	for _, p := range r.Partitions {
-		fmt.Fprintf(w, "\npartition %d of %s: %s, epoch %d, version %d, %s, E %d W %d R %d, confirmed %d\n",
-			p.Partition, p.Resource, p.State, p.Epoch, p.Version, p.Policy, p.E, p.W, p.R, p.Confirmed)
+		fmt.Fprintf(w, "\npartition %d of %s (%s to inspect): %s, epoch %d, version %d, %s, E %d W %d R %d, confirmed %d\n",
+			p.Partition, p.Resource, p.ID, p.State, p.Epoch, p.Version, p.Policy, p.E, p.W, p.R, p.Confirmed)
 		var rows [][]string
 		for _, c := range p.Copies {
 			rows = append(rows, []string{

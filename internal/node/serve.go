@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
@@ -105,7 +106,11 @@ func (s *server) listen() error {
 		ln, err := net.Listen("tcp", l.address)
 		if err != nil {
 			s.closeListeners()
-			return fmt.Errorf("listen for %s: %w; stop what uses the address, or choose another with --%s", l.name, err, l.name)
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("listen for %s: %w; stop what uses the address, or choose another with --%s (a second node on one machine needs "+
+					"addresses and a directory of its own: --amqp, --admin, --data)", l.name, err, l.name)
+			}
+			return fmt.Errorf("listen for %s: %w; choose another address with --%s", l.name, err, l.name)
 		}
 		s.listeners[l.name] = ln
 	}

@@ -153,7 +153,7 @@ func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
 		for _, a := range r.Partitions {
 			s, here := by[a.Partition]
 			one := admin.Partition{
-				Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, Epoch: a.Epoch, Version: a.Version,
+				Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch, Version: a.Version,
 				Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers), Learners: members(a.Learners),
 				State: stateOf(by, a.Partition), Confirmed: s.Confirmed, Copies: []admin.Copy{},
 			}

@@ -98,7 +98,7 @@ func (x *session) Login(user, password, vhost string, done func(*broker.Error)) 
 }
 
 func refusedLogin() *broker.Error {
-	return broker.Errorf(broker.AuthFailed, "login was refused: wrong user name or password")
+	return broker.Errorf(broker.AuthFailed, "wrong user name or password")
 }
 
 // verify calls done on the loop, unless the session was closed.

@@ -36,8 +36,8 @@ func TestLogin(t *testing.T) {
 		want                  string
 	}{
 		{"ann", "pw", "/", false, "login: ok"},
-		{"ann", "no", "/", false, "login: error 10 login was refused: wrong user name or password"},
-		{"bob", "pw", "/", false, "login: error 10 login was refused: wrong user name or password"},
+		{"ann", "no", "/", false, "login: error 10 wrong user name or password"},
+		{"bob", "pw", "/", false, "login: error 10 wrong user name or password"},
 		{"ann", "pw", "missing", false, "login: error 5 vhost 'missing' not found"},
 		{"ann", "pw", "other", false, "login: error 5 access to vhost 'other' refused for user 'ann'"},
 		{"guest", "guest", "/", false, "login: error 10 user 'guest' can only connect from this machine (loopback)"},

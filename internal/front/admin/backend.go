@@ -120,6 +120,7 @@ type Partition struct {
 	VHost     string   `json:"vhost"`
 	Kind      string   `json:"kind"`
 	Partition uint32   `json:"partition"`
+	ID        string   `json:"id"` // RESOURCE/PARTITION in numbers, as inspect and the log write it
 	Epoch     uint64   `json:"epoch"`
 	Version   uint64   `json:"version"`
 	Policy    string   `json:"policy"`
