@@ -3,7 +3,6 @@ package mesh
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -52,13 +51,7 @@ func (p *peer) attempt() *failure {
 		p.dialling = nil
 		p.mu.Unlock()
 	}()
-	c, client, err := p.m.connect(ctx, address, trust.Client(p.m.opt.Trust, func(chain []*x509.Certificate) error {
-		node, err := p.m.opt.Trust.Material().Verify(chain, p.m.opt.Cluster, p.m.opt.Clock.Wall())
-		if err == nil && node != p.node {
-			err = fmt.Errorf("%w: it is that of %q, at the address of %q", trust.ErrNode, node, p.node)
-		}
-		return err
-	}))
+	c, client, err := connect(ctx, address, trust.Client(p.m.opt.Trust, p.judge), &p.m.opt)
 	if err != nil {
 		return p.m.classify(ctx, err)
 	}
@@ -84,10 +77,6 @@ func (p *peer) attempt() *failure {
 }
 
 // connect opens a connection with TLS and a client that uses it and no other.
-func (m *GRPC) connect(ctx context.Context, address string, config *tls.Config) (*conn, *grpc.ClientConn, error) {
-	return connect(ctx, address, config, &m.opt)
-}
-
 func connect(ctx context.Context, address string, config *tls.Config, o *Options) (*conn, *grpc.ClientConn, error) {
 	raw, err := o.Dial(ctx, address)
 	if err != nil {

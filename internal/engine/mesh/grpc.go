@@ -68,6 +68,9 @@ func (m *GRPC) Start(h Handler) {
 	for _, p := range m.peers {
 		m.all.Go(p.dialLoop)
 	}
+	if m.opt.Renewed != nil {
+		m.all.Go(m.renewLoop)
+	}
 }
 
 func (m *GRPC) isStopping() bool {

@@ -27,6 +27,9 @@ type Options struct {
 	Trust trust.Source
 	// Registrar gives certificates; nil refuses to.
 	Registrar Registrar
+	// Renewed, if set, lets the node renew its certificate when two thirds of its life are over: Trust must be a *trust.Holder then. It
+	// is called with the new material before that is put in use, to keep it; if it fails, the old one stays and it is tried again.
+	Renewed func(*trust.Material) error
 	// Clock tells the time; nil is the machine's.
 	Clock clock.Clock
 	// Trace is told of sessions and refusals; nil discards.
@@ -50,7 +53,8 @@ const (
 	lastBackoff  = time.Second
 )
 
-func (o *Options) fill() error {
+// defaults fills in what was not given.
+func (o *Options) defaults() {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
@@ -72,13 +76,22 @@ func (o *Options) fill() error {
 	if o.Limits.Message <= 0 {
 		o.Limits.Message = 128 << 20
 	}
+}
+
+// fill makes options complete, or says what is wrong with them.
+func (o *Options) fill() error {
+	o.defaults()
 	if o.Listener == nil || o.Trust == nil || o.Local.Node == "" {
 		return errors.New("mesh: a listener, trust and the name of this node are needed")
 	}
-	node, err := o.Trust.Material().Verify(append(o.Trust.Material().Authorities[:0:0], o.Trust.Material().Certificate.Leaf), o.Cluster, o.Clock.Wall())
-	if node != o.Local.Node && err == nil {
-		err = fmt.Errorf("%w: it is that of %q", trust.ErrNode, node)
+	if _, ok := o.Trust.(*trust.Holder); o.Renewed != nil && !ok {
+		return errors.New("mesh: only a certificate that is held can be renewed")
 	}
+	m := o.Trust.Material()
+	if m == nil {
+		return errors.New("mesh: there is a certificate, but no authority to judge others by")
+	}
+	err := own(m, o.Cluster, o.Local.Node, o)
 	// An expired certificate can be renewed; a wrong one cannot become right.
 	if err != nil && !errors.Is(err, trust.ErrExpired) && !errors.Is(err, trust.ErrEarly) {
 		return fmt.Errorf("mesh: this node (%q): %w", o.Local.Node, err)

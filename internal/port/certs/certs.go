@@ -1,8 +1,10 @@
-// Package certs is the port through which fronts get their TLS certificates: PEM files that are looked at again while the node runs, so
-// that a renewed certificate is taken up without a restart. It decides nothing about who may connect.
+// Package certs is the port through which fronts get their TLS certificates, and the mesh too where an operator brings them: PEM files
+// that are looked at again while the node runs, so that a renewed certificate is taken up without a restart. It decides nothing about
+// who may connect.
 package certs
 
 import (
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/port/clock"
+	"github.com/tanist/tanist/internal/port/trust"
 )
 
 // interval is how long a look at the files counts. A handshake looks at most this often.
@@ -26,7 +29,13 @@ type Files struct {
 	mu     sync.Mutex
 	looked time.Duration // when the files were last looked at
 	stamps [3]stamp
-	config *tls.Config
+	loaded loaded
+}
+
+// loaded is what was read of the files.
+type loaded struct {
+	config   *tls.Config
+	material *trust.Material // nil without a file of authorities
 }
 
 // stamp tells one content of a file from another.
@@ -47,7 +56,7 @@ func Open(cert, key, ca string, c clock.Clock, report func(error)) (*Files, erro
 		return nil, err
 	}
 	f.stamps = stamps
-	if f.config, err = f.load(); err != nil {
+	if f.loaded, err = f.load(); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -57,29 +66,33 @@ func Open(cert, key, ca string, c clock.Clock, report func(error)) (*Files, erro
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.current(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.current().config, nil },
 		// Not used, since GetConfigForClient comes first; servers want to see that there is a certificate.
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &f.current().Certificates[0], nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &f.current().config.Certificates[0], nil },
 	}
 }
 
-func (f *Files) current() *tls.Config {
+// Material is what a node proves itself to other nodes with, as the files are now: an operator's own certificates in place of those that
+// a cluster's authority signs. The file of authorities says whom to trust. It is nil if Open was given none.
+func (f *Files) Material() *trust.Material { return f.current().material }
+
+func (f *Files) current() loaded {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock.Mono()
 	if now-f.looked < interval {
-		return f.config
+		return f.loaded
 	}
 	f.looked = now
 	stamps, err := f.look()
 	if err == nil && stamps == f.stamps {
-		return f.config
+		return f.loaded
 	}
 	changed := err == nil
 	if err == nil {
-		var fresh *tls.Config
+		var fresh loaded
 		if fresh, err = f.load(); err == nil {
-			f.config = fresh
+			f.loaded = fresh
 		}
 	}
 	// A file that is gone for the moment of its renaming is looked at again, and not reported.
@@ -89,7 +102,7 @@ func (f *Files) current() *tls.Config {
 			f.report(err)
 		}
 	}
-	return f.config
+	return f.loaded
 }
 
 func (f *Files) look() (out [3]stamp, err error) {
@@ -106,23 +119,35 @@ func (f *Files) look() (out [3]stamp, err error) {
 	return out, nil
 }
 
-func (f *Files) load() (*tls.Config, error) {
+func (f *Files) load() (loaded, error) {
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("TLS certificate %s with key %s: %w", f.cert, f.key, err)
+		return loaded{}, fmt.Errorf("TLS certificate %s with key %s: %w", f.cert, f.key, err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	if f.ca == "" {
-		return c, nil
+		return loaded{config: c}, nil
 	}
 	text, err := os.ReadFile(f.ca)
 	if err != nil {
-		return nil, fmt.Errorf("TLS authorities: %w", err)
+		return loaded{}, fmt.Errorf("TLS authorities: %w", err)
 	}
 	c.ClientCAs = x509.NewCertPool()
 	if !c.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("TLS authorities %s: %w", f.ca, ErrNoAuthority)
+		return loaded{}, fmt.Errorf("TLS authorities %s: %w", f.ca, ErrNoAuthority)
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert
-	return c, nil
+	authorities, err := trust.DecodeCertificates(text)
+	if err != nil {
+		return loaded{}, fmt.Errorf("TLS authorities %s: %w", f.ca, err)
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return loaded{}, fmt.Errorf("TLS key %s: one of kind %T cannot sign", f.key, pair.PrivateKey)
+	}
+	m, err := trust.NewMaterial(pair.Certificate, signer, authorities)
+	if err != nil {
+		return loaded{}, fmt.Errorf("TLS certificate %s: %w", f.cert, err)
+	}
+	return loaded{c, m}, nil
 }

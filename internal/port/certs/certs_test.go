@@ -125,7 +125,30 @@ func TestOpenRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := f.current(); got.ClientAuth != tls.RequireAndVerifyClientCert || got.ClientCAs == nil {
+	if got := f.current().config; got.ClientAuth != tls.RequireAndVerifyClientCert || got.ClientCAs == nil {
 		t.Errorf("clients need no certificate: %+v", got)
+	}
+}
+
+// The mesh takes up changed files as fronts do, and needs authorities.
+func TestMaterial(t *testing.T) {
+	dir, c := t.TempDir(), &manual{}
+	writePair(t, dir, 1)
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	f, err := Open(cert, key, cert, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := f.Material()
+	if first == nil || first.Certificate.Leaf.SerialNumber.Int64() != 1 || len(first.Authorities) != 1 {
+		t.Errorf("%+v", first)
+	}
+	writePair(t, dir, 2)
+	c.now.Add(int64(interval))
+	if got := f.Material().Certificate.Leaf.SerialNumber.Int64(); got != 2 {
+		t.Errorf("serial %d after a change", got)
+	}
+	if f, err = Open(cert, key, "", c, nil); err != nil || f.Material() != nil {
+		t.Errorf("material without authorities: %v", err)
 	}
 }

@@ -75,9 +75,6 @@ func LoadAuthority(cluster ClusterID, der []byte, key crypto.Signer) (*Authority
 // Certificate is the authority's certificate in DER.
 func (a *Authority) Certificate() []byte { return a.cert.Raw }
 
-// Key is the authority's private key in PKCS #8. It is a secret.
-func (a *Authority) Key() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(a.key) }
-
 // Fingerprint is what a join token carries to know the authority by.
 func (a *Authority) Fingerprint() [sha256.Size]byte { return sha256.Sum256(a.cert.Raw) }
 

@@ -40,6 +40,12 @@ func (m *Material) presented() *tls.Certificate {
 	return &c
 }
 
+// Fingerprint is what a join token carries to know this node's cluster by: that of the authority which the node presents.
+func (m *Material) Fingerprint() [sha256.Size]byte {
+	chain := m.presented().Certificate
+	return sha256.Sum256(chain[len(chain)-1])
+}
+
 // Client is the configuration for dialling a member. judge is given what it presented; its error ends the handshake.
 func Client(s Source, judge func([]*x509.Certificate) error) *tls.Config {
 	return &tls.Config{

@@ -124,6 +124,19 @@ func NewMaterial(chain [][]byte, key crypto.Signer, authorities [][]byte) (*Mate
 	return m, nil
 }
 
+// Chain is the node's own certificate and what leads to the authority.
+func (m *Material) Chain() ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for _, der := range m.Certificate.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("node certificate: %w", err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
 // Identity is who the node is. It fails as IdentityOf does.
 func (m *Material) Identity() (Identity, error) { return IdentityOf(m.Certificate.Leaf) }
 
