@@ -32,6 +32,9 @@ type world struct {
 	exec *exec.SimNode
 	n    *Node
 	runs uint64
+	name string // "": one
+	env  func(*Env)
+	cfg  func(*Config)
 }
 
 func newWorld(t *testing.T) *world {
@@ -40,14 +43,22 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) make() (*Node, error) {
 	w.runs++
-	w.exec = w.sim.Node("one", 2)
-	return New(Env{
+	if w.name == "" {
+		w.name = "one"
+	}
+	w.exec = w.sim.Node(w.name, 2)
+	env, cfg := Env{
 		Clock: clock.NewSim(w.sim.Now, time.UnixMilli(1_900_000_000_000)), Exec: w.exec, FS: w.disk,
-		Random: exec.NewSimRandom(w.runs, "node"),
+		Random: exec.NewSimRandom(w.runs, w.name),
 	}, Config{
-		Name: "one", Dir: "data", Storage: storage.Options{FileSize: 1 << 20, LowWater: 64 << 20, HighWater: 64 << 20},
+		Name: w.name, Dir: "data", Storage: storage.Options{FileSize: 1 << 20, LowWater: 64 << 20, HighWater: 64 << 20},
 		GuestHash: func() (string, error) { return cheap, nil },
-	})
+	}
+	if w.env != nil {
+		w.env(&env)
+		w.cfg(&cfg)
+	}
+	return New(env, cfg)
 }
 
 // start begins a run and waits until it takes clients.

@@ -1,0 +1,311 @@
+package mesh
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/exec"
+)
+
+// Virtual is the network of a simulation: the ends of all its nodes, joined by function calls in virtual time. It keeps the rules that
+// Mesh states and nothing more; what a link does to messages is drawn from the simulation's own randomness, so that a seed replays.
+// Everything runs on the simulation's one thread.
+type Virtual struct {
+	sim  *exec.Sim
+	ends []*virtualEnd // of live nodes, in the order that they began
+	cuts map[way]bool
+	// Delay is how long a message takes; nil: 0.1 to 1 ms.
+	Delay func(from, to string, p Purpose) time.Duration
+	// Silence is after how long a peer that is not heard counts as silent; 0: 1.5 s.
+	Silence time.Duration
+	session uint64
+}
+
+// way is one direction between two nodes.
+type way struct{ from, to string }
+
+// virtualSession is a session between two runs.
+type virtualSession struct {
+	id    uint64
+	a, b  *virtualEnd
+	last  map[virtualLane]time.Duration // when the newest message of a virtualLane arrives
+	ended bool
+}
+
+type virtualLane struct {
+	to      string
+	purpose Purpose
+}
+
+// virtualEnd is one node's end, for one run of it.
+type virtualEnd struct {
+	v        *Virtual
+	local    ident.Instance
+	handler  Handler
+	peers    []Peer
+	sessions []*virtualSession
+	backoff  map[string]time.Duration
+	trying   map[string]bool
+	paused   bool
+	waiting  []func() // what came while it was paused
+	gone     bool
+}
+
+// NewVirtual makes a network without nodes.
+func NewVirtual(sim *exec.Sim) *Virtual { return &Virtual{sim: sim, cuts: map[way]bool{}} }
+
+// End makes the end of a run of a node. An earlier run of that node must have been killed.
+func (v *Virtual) End(local ident.Instance) Mesh {
+	return &virtualEnd{v: v, local: local, backoff: map[string]time.Duration{}, trying: map[string]bool{}}
+}
+
+// Kill ends a node's run, as the death of its process does: its sessions break, and who dials it is refused.
+func (v *Virtual) Kill(node string) {
+	if e := v.find(node); e != nil {
+		e.leave(Reset, "the connection was reset")
+	}
+}
+
+// Pause stops a node's end from hearing anything until Resume: its peers count it as silent after a while. Its loops must be stopped by
+// other means.
+func (v *Virtual) Pause(node string) {
+	e := v.find(node)
+	if e == nil || e.paused {
+		return
+	}
+	e.paused = true
+	for _, s := range slices.Clone(e.sessions) {
+		v.silent(s, func() bool { return e.paused })
+	}
+}
+
+// Resume lets a paused node hear what came meanwhile.
+func (v *Virtual) Resume(node string) {
+	if e := v.find(node); e != nil && e.paused {
+		e.paused = false
+		waiting := e.waiting
+		e.waiting = nil
+		for _, f := range waiting {
+			f()
+		}
+	}
+}
+
+// Cut loses everything that is sent from one node to another, until Heal. A session between them ends when the keep-alive notices.
+func (v *Virtual) Cut(from, to string) {
+	v.cuts[way{from, to}] = true
+	if e := v.find(from); e != nil {
+		if s := e.session(to); s != nil {
+			v.silent(s, func() bool { return v.cuts[way{from, to}] })
+		}
+	}
+}
+
+// Heal ends all cuts.
+func (v *Virtual) Heal() { clear(v.cuts) }
+
+// Break ends the session between two nodes, if there is one: the connection breaks and is made anew.
+func (v *Virtual) Break(a, b string) {
+	if e := v.find(a); e != nil {
+		if s := e.session(b); s != nil {
+			v.end(s, Reset, "the connection was reset")
+		}
+	}
+}
+
+func (v *Virtual) silence() time.Duration {
+	if v.Silence > 0 {
+		return v.Silence
+	}
+	return 1500 * time.Millisecond
+}
+
+// silent ends a session after the keep-alive time, if what keeps it from being heard still does.
+func (v *Virtual) silent(s *virtualSession, still func() bool) {
+	v.sim.At(v.sim.Now()+v.silence(), func() {
+		if !s.ended && still() {
+			v.end(s, Silent, "nothing was heard of it")
+		}
+	})
+}
+
+func (v *Virtual) find(node string) *virtualEnd {
+	for _, e := range v.ends {
+		if e.local.Node == node {
+			return e
+		}
+	}
+	return nil
+}
+
+func (v *Virtual) delay(from, to string, p Purpose) time.Duration {
+	if v.Delay != nil {
+		return v.Delay(from, to, p)
+	}
+	return 100*time.Microsecond + time.Duration(v.sim.Rand().Int64N(int64(900*time.Microsecond)))
+}
+
+// end ends a session: both ends that live are told, and what was under way is lost.
+func (v *Virtual) end(s *virtualSession, cause Cause, reason string) {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	for _, pair := range [][2]*virtualEnd{{s.a, s.b}, {s.b, s.a}} {
+		e, o := pair[0], pair[1]
+		e.sessions = slices.DeleteFunc(e.sessions, func(x *virtualSession) bool { return x == s })
+		e.hear(func() {
+			e.handler.Down(o.local, cause, reason)
+			e.try(o.local.Node, 0)
+		})
+	}
+}
+
+// hear runs what an end is told: not before it is resumed, and not at all once its run has ended.
+func (e *virtualEnd) hear(f func()) {
+	switch {
+	case e.gone:
+	case e.paused:
+		e.waiting = append(e.waiting, func() { e.hear(f) })
+	default:
+		f()
+	}
+}
+
+func (e *virtualEnd) session(node string) *virtualSession {
+	for _, s := range e.sessions {
+		if s.other(e).local.Node == node {
+			return s
+		}
+	}
+	return nil
+}
+
+func (s *virtualSession) other(e *virtualEnd) *virtualEnd {
+	if s.a == e {
+		return s.b
+	}
+	return s.a
+}
+
+// Start implements Mesh.
+func (e *virtualEnd) Start(h Handler) {
+	e.v.sim.At(e.v.sim.Now(), func() {
+		if e.gone {
+			return
+		}
+		e.handler = h
+		e.v.ends = append(e.v.ends, e)
+		e.dial()
+	})
+}
+
+// SetPeers implements Mesh.
+func (e *virtualEnd) SetPeers(peers []Peer) {
+	peers = slices.Clone(peers)
+	e.v.sim.At(e.v.sim.Now(), func() {
+		e.peers = peers
+		if e.handler == nil || e.gone {
+			return
+		}
+		for _, s := range slices.Clone(e.sessions) {
+			if o := s.other(e); !e.knows(o.local) {
+				e.v.end(s, Left, "it is not a member any more")
+			}
+		}
+		e.dial()
+	})
+}
+
+func (e *virtualEnd) knows(i ident.Instance) bool {
+	return slices.ContainsFunc(e.peers, func(p Peer) bool { return p.Node == i.Node && p.Store == i.Store })
+}
+
+func (e *virtualEnd) dial() {
+	for _, p := range e.peers {
+		e.try(p.Node, 0)
+	}
+}
+
+// try attempts to reach a peer after a while.
+func (e *virtualEnd) try(node string, after time.Duration) {
+	if e.trying[node] || e.gone || node == e.local.Node || !slices.ContainsFunc(e.peers, func(p Peer) bool { return p.Node == node }) {
+		return
+	}
+	e.trying[node] = true
+	e.v.sim.At(e.v.sim.Now()+after+e.v.delay(e.local.Node, node, Control), func() {
+		e.trying[node] = false
+		e.hear(func() { e.attempt(node) })
+	})
+}
+
+func (e *virtualEnd) attempt(node string) {
+	if e.session(node) != nil {
+		return
+	}
+	again := func() {
+		e.backoff[node] = min(max(2*e.backoff[node], firstBackoff), lastBackoff)
+		e.try(node, e.backoff[node])
+	}
+	o := e.v.find(node)
+	switch {
+	case e.v.cuts[way{e.local.Node, node}] || e.v.cuts[way{node, e.local.Node}] || o != nil && o.paused:
+		e.handler.Unreachable(node, Silent, "no answer")
+		again()
+	case o == nil:
+		e.handler.Unreachable(node, Refused, "connection refused")
+		again()
+	case !e.knows(o.local) || !o.knows(e.local):
+		e.handler.Unreachable(node, Denied, "it is not known there, or not as what it is")
+		again()
+	default:
+		delete(e.backoff, node)
+		delete(o.backoff, e.local.Node)
+		e.v.session++
+		s := &virtualSession{id: e.v.session, a: e, b: o, last: map[virtualLane]time.Duration{}}
+		e.sessions, o.sessions = append(e.sessions, s), append(o.sessions, s)
+		e.handler.Up(o.local)
+		o.handler.Up(e.local)
+	}
+}
+
+// Send implements Mesh.
+func (e *virtualEnd) Send(node string, p Purpose, _ uint64, msg []byte) {
+	s := e.session(node)
+	if s == nil || e.gone {
+		return
+	}
+	v, o := e.v, s.other(e)
+	at := max(v.sim.Now()+v.delay(e.local.Node, node, p), s.last[virtualLane{node, p}])
+	s.last[virtualLane{node, p}] = at
+	v.sim.At(at, func() {
+		if !s.ended && !v.cuts[way{e.local.Node, node}] {
+			o.hear(func() {
+				if !s.ended {
+					o.handler.Receive(e.local, p, slices.Clone(msg))
+				}
+			})
+		}
+	})
+}
+
+// Redial implements Mesh.
+func (e *virtualEnd) Redial(node string) {
+	delete(e.backoff, node)
+	e.try(node, 0)
+}
+
+// Stop implements Mesh.
+func (e *virtualEnd) Stop() { e.leave(Left, "the node stops") }
+
+func (e *virtualEnd) leave(cause Cause, reason string) {
+	if e.gone {
+		return
+	}
+	e.gone = true
+	e.v.ends = slices.DeleteFunc(e.v.ends, func(x *virtualEnd) bool { return x == e })
+	for _, s := range slices.Clone(e.sessions) {
+		e.v.end(s, cause, reason)
+	}
+}

@@ -1,0 +1,254 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/mesh"
+	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/vfs"
+)
+
+// cluster is a few nodes in virtual time.
+type cluster struct {
+	t     *testing.T
+	sim   *exec.Sim
+	net   *mesh.Virtual
+	nodes []*world
+}
+
+// newCluster brings up so many nodes: the first begins the cluster, the others join.
+func newCluster(t *testing.T, seed uint64, n int) *cluster {
+	c := &cluster{t: t, sim: exec.NewSim(seed)}
+	c.net = mesh.NewVirtual(c.sim)
+	for i := range n {
+		c.add(i)
+	}
+	return c
+}
+
+func (c *cluster) add(i int) {
+	c.t.Helper()
+	w := &world{t: c.t, sim: c.sim, disk: vfs.NewMemory(uint64(i + 1)), name: fmt.Sprint("n", i+1)}
+	w.env = func(e *Env) {
+		e.Mesh = func(local ident.Instance) (mesh.Mesh, error) { return c.net.End(local), nil }
+	}
+	var known []mesh.Peer // what a node keeps beside its data
+	w.cfg = func(cfg *Config) {
+		cfg.Mesh, cfg.Peers = w.name+":1", known
+		cfg.PeersChanged = func(list []mesh.Peer) { known = list }
+		if known != nil {
+			return
+		}
+		if i > 0 {
+			first := c.nodes[0].n.Local()
+			cfg.Joining, cfg.Peers = true, []mesh.Peer{{Node: first.Node, Store: first.Store, Address: "n1:1"}}
+		}
+	}
+	c.nodes = append(c.nodes, w)
+	n, err := w.make()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	w.n = n
+	if i > 0 {
+		c.enrol(n.Local())
+	}
+	c.begin(w)
+}
+
+// enrol has the first node record another, as its registrar does.
+func (c *cluster) enrol(i ident.Instance) {
+	c.t.Helper()
+	cmd, err := catalog.Encode(catalog.RegisterBoot(catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot, Mesh: i.Node + ":1"}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	done := false
+	c.nodes[0].n.consensus.Propose(cmd, func(r catalog.Result, err error) {
+		if done = true; err != nil || r.Err() != nil {
+			c.t.Errorf("enrol: %v, %v", err, r.Err())
+		}
+	})
+	c.await("the enrolment", func() bool { return done })
+}
+
+func (c *cluster) begin(w *world) {
+	c.t.Helper()
+	started, err := false, error(nil)
+	w.n.Start(func(e error) { started, err = true, e })
+	c.await("the start of "+w.name, func() bool { return started })
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) await(what string, cond func() bool) {
+	c.t.Helper()
+	if !c.sim.RunUntil(cond, patience) {
+		c.t.Fatalf("%s does not come", what)
+	}
+}
+
+func (c *cluster) kill(i int) {
+	w := c.nodes[i]
+	c.net.Kill(w.name)
+	w.exec.Stop()
+	w.disk.Crash(0)
+}
+
+func (c *cluster) restart(i int) {
+	c.t.Helper()
+	w := c.nodes[i]
+	n, err := w.make()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	w.n = n
+	c.begin(w)
+}
+
+// assignment is that of a queue's only partition, as a node knows it.
+func (c *cluster) assignment(i int, name string) (a catalog.Assignment) {
+	c.nodes[i].n.View(func(v *catalog.View) {
+		if r := v.Resource("/", name); r != nil {
+			a = *r.Partitions[0]
+		}
+	})
+	return a
+}
+
+// copies are the statuses of a queue's copies, by node.
+func (c *cluster) copies(name string) (out []replica.Status) {
+	c.t.Helper()
+	p := c.assignment(0, name).Partition
+	left := 0
+	for _, w := range c.nodes {
+		left++
+		w.n.manager.Status([]ident.Partition{p}, func(s []replica.Status) {
+			out = append(out, s...)
+			left--
+		})
+	}
+	c.await("statuses", func() bool { return left == 0 })
+	return out
+}
+
+func (c *cluster) voters(i int) (n int) {
+	done := false
+	c.nodes[i].n.consensus.Status(func(s consensus.Status) { n, done = len(s.Voters), true })
+	c.await("the catalog's status", func() bool { return done })
+	return n
+}
+
+func durable(name string) broker.QueueSpec {
+	return broker.QueueSpec{Name: name, Kind: catalog.Queue, Durable: true}
+}
+
+func TestThreeNodesBecomeACluster(t *testing.T) {
+	c := newCluster(t, 1, 3)
+	c.sim.RunFor(3 * time.Second)
+	for i := range c.nodes {
+		if n := c.voters(i); n != 3 {
+			t.Fatalf("%s knows %d voters", c.nodes[i].name, n)
+		}
+	}
+	u := c.nodes[1].login(0)
+	u.declare(durable("q"))
+	u.publish("q", "a", "b", "c")
+	c.sim.RunFor(time.Second)
+	copies := c.copies("q")
+	if len(copies) != 3 {
+		t.Fatalf("copies %+v", copies)
+	}
+	for _, s := range copies {
+		if s.Durable != copies[0].Durable || s.Confirmed != s.Durable || s.Confirmed < 3 {
+			t.Fatalf("copies %+v", copies)
+		}
+	}
+	for i := range c.nodes { // any node takes any client
+		v := c.nodes[i].login(1)
+		v.declare(durable(fmt.Sprint("q", i)))
+		v.publish(fmt.Sprint("q", i), "x")
+	}
+	if got := c.nodes[2].login(0).consume("q", 3); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Fatalf("consumed %v", got)
+	}
+}
+
+func TestAQueueOfOneNodeGrowsWhenOthersJoin(t *testing.T) {
+	c := newCluster(t, 2, 1)
+	u := c.nodes[0].login(0)
+	u.declare(durable("q"))
+	for i := range 50 {
+		u.publish("q", fmt.Sprint("m", i))
+	}
+	c.add(1)
+	c.add(2)
+	c.await("three copies", func() bool { return len(c.assignment(2, "q").Followers) == 2 })
+	if a := c.assignment(2, "q"); a.Epoch != 1 {
+		t.Fatalf("growing changed the epoch: %+v", a)
+	}
+	u.publish("q", "last")
+	if got := c.nodes[2].login(0).consume("q", 51); got[0] != "m0" || got[50] != "last" {
+		t.Fatalf("consumed %v", got)
+	}
+}
+
+func TestAFollowersDeathIsNoEvent(t *testing.T) {
+	c := newCluster(t, 3, 3)
+	u := c.nodes[0].login(0)
+	u.declare(durable("q"))
+	owner := c.assignment(0, "q").Owner.Node
+	follower := slices.IndexFunc(c.nodes, func(w *world) bool { return w.name != owner && w.name != "n1" })
+	for i := range 10 {
+		u.publish("q", fmt.Sprint("a", i))
+	}
+	c.kill(follower)
+	for i := range 10 {
+		u.publish("q", fmt.Sprint("b", i))
+	}
+	c.restart(follower)
+	for i := range 10 {
+		u.publish("q", fmt.Sprint("c", i))
+	}
+	c.sim.RunFor(3 * time.Second)
+	copies := c.copies("q")
+	if a := c.assignment(0, "q"); a.Epoch != 1 || len(copies) != 3 {
+		t.Fatalf("epoch %d, copies %+v", a.Epoch, copies)
+	}
+	for _, s := range copies {
+		if s.Durable != copies[0].Durable || s.Confirmed != s.Durable {
+			t.Fatalf("copies %+v", copies)
+		}
+	}
+}
+
+func TestAnOwnersReturnIsATransition(t *testing.T) {
+	c := newCluster(t, 4, 3)
+	u := c.nodes[0].login(0)
+	u.declare(durable("q"))
+	for i := range 10 {
+		u.publish("q", fmt.Sprint("m", i))
+	}
+	owner := c.assignment(0, "q").Owner.Node
+	i := slices.IndexFunc(c.nodes, func(w *world) bool { return w.name == owner })
+	c.kill(i)
+	c.sim.RunFor(5 * time.Second)
+	other := (i + 1) % 3
+	if a := c.assignment(other, "q"); a.Epoch != 1 || a.Owner.Node != owner {
+		t.Fatalf("while the owner is gone: %+v", a)
+	}
+	c.restart(i)
+	c.await("another epoch", func() bool { a := c.assignment(other, "q"); return a.Epoch == 2 && a.Pending == nil })
+	if got := c.nodes[other].login(0).consume("q", 10); got[0] != "m0" || got[9] != "m9" {
+		t.Fatalf("consumed %v", got)
+	}
+}
