@@ -63,6 +63,7 @@ func (r *replica) setFeeds(a *catalog.Assignment) {
 		}
 	}
 	r.feeds = next
+	r.reach()
 }
 
 // endFeeds is called when the copy does not own any more.
@@ -101,6 +102,7 @@ func (r *replica) standing(m protocol.Standing) {
 	}
 	f.lose()
 	f.up, f.reason = true, m.Damaged
+	r.reach()
 	if m.Damaged != "" && m.Importing == nil {
 		return
 	}
@@ -278,6 +280,26 @@ func (r *replica) reachable() int {
 	}
 	return n
 }
+
+// livenessTTL is how long, in milliseconds, an owner that reaches fewer copies than a confirm needs goes on delivering: after that another
+// may have been chosen (design 2 §2).
+const livenessTTL = 1500
+
+// reach notes whether enough copies can be reached, each time that it may have changed.
+func (r *replica) reach() {
+	switch {
+	case r.copy.Role() != partition.Owner || r.broken() == "":
+		if r.alone != 0 {
+			r.alone = 0
+			r.box.Touch()
+		}
+	case r.alone == 0:
+		r.alone = r.now() + livenessTTL
+	}
+}
+
+// cutOff reports whether an owner has reached too few copies for so long that it must not deliver.
+func (r *replica) cutOff(now int64) bool { return r.alone != 0 && now >= r.alone }
 
 // broken says why nothing can be confirmed at present, as far as that is known: fewer copies can be reached than a confirm needs. New
 // publishes are refused then: refused beats unknown (design 2 §6).

@@ -111,6 +111,7 @@ func (r *replica) peerUp(peer ident.Instance) {
 			r.probe(f)
 		}
 	}
+	r.reach()
 	if r.follows() && r.want.Owner == peer {
 		r.sayStanding()
 	}
@@ -123,6 +124,7 @@ func (r *replica) peerDown(node string) {
 			f.lose()
 		}
 	}
+	r.reach()
 }
 
 func (r *replica) sendCopy(node string, msg any) {

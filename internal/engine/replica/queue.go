@@ -58,7 +58,7 @@ func (q *queueSide) work(r *replica, now int64) {
 		}
 	}
 	for r.phase == serving && !r.out.busy() {
-		if r.out.len() < assignAtOnce {
+		if r.out.len() < assignAtOnce && !r.cutOff(now) {
 			r.lane.assigned = q.m.Assign(assignAtOnce, r.lane.assigned[:0])
 			for _, a := range r.lane.assigned {
 				if in := r.holder(a.Holder.Gateway); in != nil {

@@ -38,6 +38,7 @@ type replica struct {
 	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
 	feeds    []*feed
 	change   *change
+	alone    int64 // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
 
 	// Of an owner, from the moment that its mark is confirmed, and of a follower as far as it has been confirmed:
