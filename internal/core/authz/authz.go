@@ -129,7 +129,8 @@ func MayRead(roles []string) bool { return slices.Contains(roles, Monitoring) ||
 func MayAdminister(roles []string) bool { return slices.Contains(roles, Administrator) }
 
 // Identity is what a node's certificate says that it is: a node is its certificate's identity, bound to one cluster (design 6,
-// "Security").
+// "Security"). How a certificate says it, and that it may be believed, is port/trust's business; where the certificate is bound by its
+// authority alone, Cluster is that of the authority.
 type Identity struct {
 	Cluster ident.StoreID
 	Node    string

@@ -194,6 +194,8 @@ type QueueSpec struct {
 	Kind       catalog.Kind
 	Queue      queue.Settings
 	Stream     stream.Settings
+	Copies     uint32      // wanted; 0: catalog.DefaultCopies
+	Policy     string      // one of quorum's, as text; empty: the default
 	Args       value.Table // the known arguments, as the client gave them
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"log/slog"
 
 	"github.com/tanist/tanist/internal/core/authz"
@@ -12,7 +13,7 @@ import (
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// policy of resources that are declared.
+// policy of resources that are declared without one.
 const policy = "majority_durable"
 
 // DeclareQueue implements broker.Session.
@@ -35,7 +36,7 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 	}
 	r := catalog.Resource{
 		VHost: x.vhost, Name: q.Name, Kind: q.Kind, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
-		Args: q.Args, Policy: policy,
+		Args: q.Args, Policy: cmp.Or(q.Policy, policy), Copies: q.Copies,
 	}
 	if q.Kind == catalog.Stream {
 		r.Stream = &q.Stream

@@ -163,6 +163,35 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
+func TestCopiesAndPolicyReachTheCatalog(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	declare := func(q broker.QueueSpec) string {
+		h.do(func() {
+			c.s.DeclareQueue(q, func(_ broker.QueueInfo, e *broker.Error) { c.result("queue", e) })
+		})
+		return c.take()
+	}
+	q := durable("q")
+	q.Copies, q.Policy = 5, "all_durable"
+	q.Args = value.Table{{Name: "x-replicas", Value: value.Of(5)}}
+	if got := declare(q); got != "queue: ok" {
+		t.Fatal(got)
+	}
+	r := h.state.View().Resource("/", "q")
+	if r.Copies != 5 || r.Target() != 5 || r.Policy != "all_durable" || r.Partitions[0].Policy != "all_durable" {
+		t.Errorf("declared as %+v", r)
+	}
+	q.Args = value.Table{{Name: "x-replicas", Value: value.Of(4)}}
+	if got := declare(q); got != "queue: error 4 inequivalent arg 'x-replicas' for queue 'q' in vhost '/': received '4' but current is '5'" {
+		t.Error(got)
+	}
+	declare(durable("plain"))
+	if r = h.state.View().Resource("/", "plain"); r.Target() != catalog.DefaultCopies || r.Policy != policy {
+		t.Errorf("without a wish: %+v", r)
+	}
+}
+
 func TestCatalogFailureIsSaid(t *testing.T) {
 	h := newHarness(t, Limits{})
 	c := h.client()

@@ -1,16 +1,21 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/core/stream"
 	"github.com/tanist/tanist/internal/core/value"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
+
+// maxReplicas is the greatest number of copies that a client may ask for.
+const maxReplicas = 5
 
 // arguments reads the arguments of one declaration. The first that is wrong is kept.
 type arguments struct {
@@ -31,6 +36,8 @@ func queueArguments(spec *broker.QueueSpec, t wire.Table, vhost string) *fault {
 	} else {
 		a.queue()
 	}
+	a.copies()
+	a.policy()
 	a.later()
 	spec.Args = a.known
 	return a.err
@@ -171,6 +178,52 @@ func (a *arguments) misplaced(of string, names ...string) {
 		if v, ok := a.table.Get(n); ok && v.Type != wire.TypeVoid {
 			a.fail(n, "it is for %s", of)
 		}
+	}
+}
+
+// copies reads how many copies of the log are wanted: x-replicas, or one of the arguments by which other brokers are told how many to
+// begin with, which is a hint and need not match later.
+func (a *arguments) copies() {
+	memory := !a.spec.Durable || a.spec.Exclusive
+	for _, name := range []string{"x-quorum-initial-group-size", "x-initial-cluster-size"} {
+		v, ok := a.table.Get(name)
+		if !ok || v.Type == wire.TypeVoid {
+			continue
+		}
+		if x := v.Core(); x.Kind != value.Int || x.Int < 1 {
+			a.fail(name, "want a whole number from 1, not %s", x.Text())
+		} else if !memory {
+			a.spec.Copies = uint32(min(x.Int, maxReplicas))
+		}
+	}
+	n := a.whole("x-replicas", 1)
+	switch {
+	case n == nil:
+	case *n > maxReplicas:
+		a.fail("x-replicas", "want a whole number from 1 to %d, not %d", maxReplicas, *n)
+	case memory && *n > 1:
+		a.fail("x-replicas", "a queue that is not durable, or is exclusive, lives in memory and has one copy")
+	case !memory:
+		a.spec.Copies = uint32(*n)
+	}
+}
+
+// policy reads how many copies must hold a message before it is confirmed.
+func (a *arguments) policy() {
+	text := a.text("x-policy")
+	if text == nil {
+		return
+	}
+	p, err := quorum.Parse(*text)
+	switch {
+	case err != nil:
+		a.fail("x-policy", "%v", err)
+	case !a.spec.Durable || a.spec.Exclusive:
+		a.fail("x-policy", "a queue that is not durable, or is exclusive, lives in memory and has one copy")
+	case p.Rule == quorum.Replica && p.N > int(cmp.Or(a.spec.Copies, catalog.DefaultCopies)):
+		a.fail("x-policy", "%d copies must hold a message, and there are to be %d", p.N, cmp.Or(a.spec.Copies, catalog.DefaultCopies))
+	default:
+		a.spec.Policy = p.String()
 	}
 }
 

@@ -87,6 +87,9 @@ func (w *world) ask(d *datadriven.TestData) {
 			if s.Kind == catalog.Stream {
 				w.said = fmt.Sprintf("%s %s args %s", s.Kind, asJSON(w.t, s.Stream), asJSON(w.t, s.Args))
 			}
+			if s.Copies > 0 || s.Policy != "" {
+				w.said += fmt.Sprintf(" copies %d policy %q", s.Copies, s.Policy)
+			}
 		}
 	} else {
 		w.client("1 queue.declare queue=q\n1 basic.consume queue=q arguments={"+d.Input+"}", false)
