@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"os"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -59,5 +61,132 @@ func TestLeaderLost(t *testing.T) {
 			cl.heal()
 			cl.await("peace, "+name, 5*time.Second, func() bool { return cl.open == 0 && cl.alike() })
 		}
+	}
+}
+
+// storm lets everything happen to a cluster for a while, and then makes peace.
+func storm(t *testing.T, seed uint64, voters, learners int, length time.Duration) *cluster {
+	cl := newCluster(t, seed)
+	cl.grow(voters)
+	for range learners {
+		cl.change(AddLearner, cl.add().id)
+	}
+	r := cl.sim.Rand()
+	cl.loss, cl.twice = r.Float64()*0.2, r.Float64()*0.2
+	cl.delay = time.Duration(1 + r.Int64N(int64(30*time.Millisecond)))
+	cl.disk = time.Duration(1 + r.Int64N(int64(20*time.Millisecond)))
+	for end := cl.sim.Now() + length; cl.sim.Now() < end; {
+		cl.sim.RunFor(time.Duration(r.Int64N(int64(40 * time.Millisecond))))
+		if m := cl.members[r.IntN(len(cl.members))]; m.up && cl.given < 300 {
+			cl.put(m)
+		}
+		if m := cl.members[r.IntN(len(cl.members))]; m.up && m.started {
+			cl.read(m)
+		}
+		if r.IntN(12) == 0 {
+			cl.mishap()
+		}
+	}
+	for _, m := range cl.members {
+		if !m.up && !m.removed {
+			m.start()
+		}
+	}
+	cl.heal()
+	cl.disk = 2 * time.Millisecond
+	cl.await("peace", 45*time.Second, func() bool { return cl.open == 0 && cl.alike() })
+	for _, m := range cl.members {
+		if m.removed {
+			continue
+		}
+		for name, f := range cl.settled {
+			m.check(name, f)
+		}
+	}
+	return cl
+}
+
+// mishap does one thing to one member.
+func (cl *cluster) mishap() {
+	r := cl.sim.Rand()
+	m := cl.members[r.IntN(len(cl.members))]
+	if m.removed {
+		return
+	}
+	for range 2 { // the leader is the more rewarding victim
+		if l := cl.leader(); l != nil && r.IntN(2) == 0 {
+			m = l
+		}
+	}
+	switch r.IntN(8) {
+	case 0, 1:
+		if m.up {
+			m.stop()
+		} else {
+			m.start()
+			cl.meet(m)
+		}
+	case 2:
+		cl.sever(m, r.IntN(2) == 0)
+	case 3: // one way only
+		if o := cl.members[r.IntN(len(cl.members))]; o != m {
+			m.cut[o.id] = true
+		}
+	case 4:
+		m.log.stalled = true
+	case 5:
+		if m.up {
+			m.run.Pause(time.Duration(r.Int64N(int64(time.Second))))
+		}
+	case 6:
+		if m.up {
+			m.c.Transfer(cl.members[r.IntN(len(cl.members))].id)
+		}
+	case 7:
+		for _, m := range cl.members {
+			clear(m.cut)
+			m.log.recover()
+			if !m.up && !m.removed {
+				m.start()
+			}
+			cl.meet(m)
+		}
+	}
+}
+
+// seeds is how many a test tries; SIM_SEEDS says otherwise.
+func seeds(t *testing.T, standard uint64) uint64 {
+	text := os.Getenv("SIM_SEEDS")
+	if text == "" {
+		return standard
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestStorms(t *testing.T) {
+	installed, unsure, confirmed := 0, 0, 0
+	for seed := range seeds(t, 60) {
+		cl := storm(t, seed, 3+2*int(seed%2), int(seed%3), 4*time.Second)
+		installed += cl.shipped
+		unsure += cl.unsure
+		confirmed += len(cl.settled)
+	}
+	t.Logf("%d confirmed, %d of unknown outcome, %d snapshots installed", confirmed, unsure, installed)
+	if installed < 100 || confirmed < 500 {
+		t.Fatal("the storms are too tame, or nothing gets through")
+	}
+}
+
+func TestReplayOfAStorm(t *testing.T) {
+	var hashes [2]uint64
+	for i := range hashes {
+		hashes[i] = storm(t, 7, 5, 1, 3*time.Second).sim.Hash()
+	}
+	if hashes[0] != hashes[1] {
+		t.Fatalf("two runs of one seed differ: %x, %x", hashes[0], hashes[1])
 	}
 }

@@ -210,11 +210,13 @@ func (m *member) apply(c *Consensus, changes []catalog.Change) {
 }
 
 // stop is a crash: some of what was on its way to the disk arrives.
-func (m *member) stop() {
+func (m *member) stop() { m.crash(m.cl.sim.Rand().IntN(len(m.log.pending) + 1)) }
+
+func (m *member) crash(kept int) {
 	m.up, m.leading = false, false
 	m.run.Stop()
 	m.log.dead = true
-	m.log = &disk{memLog: m.log.crash(m.cl.sim.Rand().IntN(len(m.log.pending) + 1)), cl: m.cl}
+	m.log = &disk{memLog: m.log.crash(kept), cl: m.cl}
 }
 
 // wire is a member's end of the network.
@@ -258,10 +260,16 @@ func (cl *cluster) heal() {
 	for _, m := range cl.members {
 		clear(m.cut)
 		m.log.recover()
-		for _, o := range cl.members {
-			if o != m && m.up {
-				m.c.PeerUp(o.id)
-			}
+		cl.meet(m)
+	}
+}
+
+// meet tells a member and all others that they reach each other.
+func (cl *cluster) meet(m *member) {
+	for _, o := range cl.members {
+		if o != m && m.up && o.up {
+			m.c.PeerUp(o.id)
+			o.c.PeerUp(m.id)
 		}
 	}
 }

@@ -71,6 +71,10 @@ func readUvarints(b []byte, vs ...*uint64) ([]byte, error) {
 	return b, nil
 }
 
+func encodeMessage(m *raftpb.Message) ([]byte, error) {
+	return proto.MarshalOptions{}.MarshalAppend([]byte{kindRaft}, m)
+}
+
 func encodeEntry(e *raftpb.Entry) catalog.LogEntry {
 	data := append(make([]byte, 0, 1+len(e.GetData())), byte(e.GetType()))
 	return catalog.LogEntry{Index: e.GetIndex(), Term: e.GetTerm(), Data: append(data, e.GetData()...)}

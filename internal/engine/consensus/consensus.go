@@ -134,6 +134,7 @@ type Consensus struct {
 	applying  bool              // the state is between two entries
 	grown     int               // bytes of entries since the last snapshot
 	lastSize  int               // of the last snapshot
+	base      uint64            // its index
 	saving    *raftpb.ConfState // of the snapshot being written; nil: none is
 	watching  bool              // a look whether the log is quiet is to come
 

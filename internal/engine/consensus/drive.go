@@ -70,7 +70,7 @@ func (c *Consensus) send(m *raftpb.Message) {
 	if c.stall.mute {
 		return // a leader that cannot sync is to be forgotten
 	}
-	b, err := proto.MarshalOptions{}.MarshalAppend([]byte{kindRaft}, m)
+	b, err := encodeMessage(m)
 	if err != nil {
 		c.fail(fmt.Errorf("consensus: encode a message: %w", err))
 		return
@@ -307,12 +307,12 @@ func (c *Consensus) receiveQuiet(m quiet) {
 
 // save writes a snapshot of what is applied.
 func (c *Consensus) save() {
-	if c.saving != nil || c.installing() || c.err != nil || c.state.Index() == 0 {
+	if c.saving != nil || c.installing() || c.err != nil || c.state.Index() == 0 || c.applied == c.base {
 		return
 	}
 	c.saving = c.conf
 	s := c.snapshot(c.applied, c.appliedAt)
-	c.grown, c.lastSize = 0, len(s.Data)
+	c.grown, c.lastSize, c.base = 0, len(s.Data), c.applied
 	c.env.Log.SaveSnapshot(s, func(err error) { c.box.Post(saved{s.Index, err}) })
 }
 

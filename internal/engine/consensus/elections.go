@@ -314,7 +314,7 @@ func (c *Consensus) receiveDown(id uint64) {
 		c.node.ReportUnreachable(id)
 		if _, ok := c.shipped[id]; ok {
 			delete(c.shipped, id)
-			c.node.ReportSnapshot(id, raft.SnapshotFailure)
+			c.node.ReportSnapshot(id, raft.SnapshotFinish)
 		}
 	case id == c.soft.Lead:
 		trace.Info(c.env.Trace, "consensus.leader.down", slog.String("leader", name(id)))

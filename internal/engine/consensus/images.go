@@ -89,7 +89,7 @@ func (c *Consensus) install(w *write) {
 	changes := catalog.Diff(c.state, im.state)
 	c.state, c.ledger, c.conf = im.state, im.ledger, im.conf
 	c.applied, c.appliedAt = im.snapshot.Index, im.snapshot.Term
-	c.grown, c.lastSize = 0, len(im.snapshot.Data)
+	c.grown, c.lastSize, c.base = 0, len(im.snapshot.Data), c.applied
 	trace.Info(c.env.Trace, "consensus.snapshot.installed", slog.Uint64("index", c.applied), slog.Int("bytes", c.lastSize))
 	c.tell(changes)
 	c.forget()
@@ -108,7 +108,8 @@ func (c *Consensus) noteShipped(to uint64, size int) {
 	c.shipped[to] = c.now() + shipWithin + time.Duration(size)*time.Second/shipRate
 }
 
-// reship gives up snapshots that were not answered in time; what is still needed is sent again.
+// reship gives up waiting for answers to snapshots. The next message to the member then follows the snapshot: where only the answer was
+// lost, it goes on from there; where the snapshot was, it says what it has, and is sent another.
 func (c *Consensus) reship(now time.Duration) {
 	if len(c.shipped) == 0 {
 		return
@@ -118,7 +119,7 @@ func (c *Consensus) reship(now time.Duration) {
 			delete(c.shipped, id)
 		} else if ok && now >= at {
 			delete(c.shipped, id)
-			c.node.ReportSnapshot(id, raft.SnapshotFailure)
+			c.node.ReportSnapshot(id, raft.SnapshotFinish)
 		}
 	})
 }

@@ -170,7 +170,7 @@ func (c *Consensus) restore(l catalog.LogState) (*raftpb.HardState, error) {
 	if err := errors.Join(c.mem.ApplySnapshot(snap), c.mem.SetHardState(hard), c.mem.Append(entries)); err != nil {
 		return nil, fmt.Errorf("consensus: %w", err)
 	}
-	c.applied, c.appliedAt, c.lastSize = l.Snapshot.Index, l.Snapshot.Term, len(l.Snapshot.Data)
+	c.applied, c.appliedAt, c.lastSize, c.base = l.Snapshot.Index, l.Snapshot.Term, len(l.Snapshot.Data), l.Snapshot.Index
 	return hard, nil
 }
 
