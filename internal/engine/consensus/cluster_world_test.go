@@ -72,7 +72,6 @@ type disk struct {
 }
 
 func (d *disk) later() {
-	d.ops = nil
 	wait := time.Duration(d.cl.sim.Rand().Int64N(int64(d.cl.disk))) + 10*time.Microsecond
 	d.cl.sim.At(d.cl.sim.Now()+wait, func() {
 		switch {
@@ -115,7 +114,7 @@ func (cl *cluster) add() *member {
 	m := &member{
 		cl: cl, joining: n > 0, cut: map[uint64]bool{},
 		local: ident.Instance{Node: fmt.Sprint("n", n), Store: ident.StoreID{0: byte(n*37 + 11), 7: byte(n)}},
-		log:   &disk{memLog: &memLog{}, cl: cl},
+		log:   &disk{memLog: &memLog{silent: true}, cl: cl},
 	}
 	m.id = ID(m.local.Store)
 	cl.members = append(cl.members, m)

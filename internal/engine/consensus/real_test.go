@@ -24,7 +24,7 @@ type asyncLog struct {
 }
 
 func newAsyncLog() *asyncLog {
-	l := &asyncLog{ops: make(chan struct{}, 1<<20), end: make(chan struct{})}
+	l := &asyncLog{log: memLog{silent: true}, ops: make(chan struct{}, 1<<20), end: make(chan struct{})}
 	go func() {
 		defer close(l.end)
 		for range l.ops {
@@ -42,7 +42,6 @@ func newAsyncLog() *asyncLog {
 func (l *asyncLog) locked(f func()) {
 	l.mu.Lock()
 	f()
-	l.log.ops = nil
 	l.mu.Unlock()
 	l.ops <- struct{}{}
 }

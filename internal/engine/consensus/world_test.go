@@ -22,8 +22,9 @@ var (
 type memLog struct {
 	durable catalog.LogState
 	pending []logOp
-	ops     []string // everything that was asked for, as text
-	failAt  int      // the operation, counted from 1, that fails, with all that follow; 0: none
+	ops     []string // everything that was asked for, as text, unless silent
+	silent  bool
+	failAt  int // the operation, counted from 1, that fails, with all that follow; 0: none
 	count   int
 }
 
@@ -38,8 +39,14 @@ func (l *memLog) Load() (catalog.LogState, error) {
 	return s, nil
 }
 
+func (l *memLog) note(format string, a ...any) {
+	if !l.silent {
+		l.ops = append(l.ops, fmt.Sprintf(format, a...))
+	}
+}
+
 func (l *memLog) Append(hard []byte, entries []catalog.LogEntry, done func(error)) {
-	l.ops = append(l.ops, fmt.Sprintf("append hard %x entries %v", hard, entries))
+	l.note("append hard %x entries %v", hard, entries)
 	l.pending = append(l.pending, logOp{func(s *catalog.LogState) {
 		if hard != nil {
 			s.Hard = hard
@@ -55,7 +62,7 @@ func (l *memLog) Append(hard []byte, entries []catalog.LogEntry, done func(error
 }
 
 func (l *memLog) SaveSnapshot(snap catalog.LogSnapshot, done func(error)) {
-	l.ops = append(l.ops, fmt.Sprintf("snapshot %d %d %x", snap.Index, snap.Term, snap.Data))
+	l.note("snapshot %d %d %x", snap.Index, snap.Term, snap.Data)
 	l.pending = append(l.pending, logOp{func(s *catalog.LogState) {
 		if snap.Index <= s.Snapshot.Index {
 			return
@@ -91,7 +98,7 @@ func (l *memLog) crash(kept int) *memLog {
 	for _, op := range l.pending[:kept] {
 		op.do(&l.durable)
 	}
-	return &memLog{durable: l.durable}
+	return &memLog{durable: l.durable, silent: l.silent}
 }
 
 var errDisk = fmt.Errorf("input/output error")
