@@ -97,6 +97,7 @@ type Node struct {
 	mesh        mesh.Mesh                 // nil: alone
 	sessions    map[string]ident.Instance // with whom there is one, by node
 	unreachable map[string]string         // why the last attempt to reach a node failed
+	gone        map[string]bool           // nodes without a session whose process nobody answers for
 	questions   questions
 	leads       bool // the catalog's consensus
 }
@@ -118,7 +119,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	n := &Node{
 		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
-		sessions: map[string]ident.Instance{}, unreachable: map[string]string{},
+		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, gone: map[string]bool{},
 	}
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
@@ -135,7 +136,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
 		SnapshotEvery: cfg.SnapshotEvery,
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
-		Resources:     n, Courier: n.courier, Serving: n.serving, Peers: n, Members: n,
+		Resources:     n, Courier: n.courier, Serving: n.serving, Peers: n, Members: n, Gateways: n.gateways,
 	})
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
@@ -200,7 +201,7 @@ func (n *Node) Start(done func(error)) {
 func (n *Node) register() {
 	cmd, err := catalog.Encode(catalog.RegisterBoot(catalog.Node{
 		Name: n.local.Node, Store: n.local.Store, Boot: n.local.Boot, AMQP: n.cfg.AMQP, Admin: n.cfg.Admin, Mesh: n.cfg.Mesh,
-		Zone: n.cfg.Zone,
+		Zone: n.cfg.Zone, Shards: uint32(n.env.Exec.Shared()),
 	}))
 	if err != nil {
 		n.finishStart(err)
@@ -225,7 +226,7 @@ func (n *Node) assemble(number uint32) {
 		shards[i] = gateway.New(gateway.Env{
 			Loop: n.env.Exec.Loop(i), Shard: uint32(i), Shards: uint32(len(shards)), Local: n.local, Number: number, Clock: n.env.Clock,
 			Trace: n.env.Trace, Directory: n, Proposer: n.consensus, Place: n.place, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
-			Limits: n.cfg.Limits,
+			Limits: n.cfg.Limits, Unclaimed: n.unclaimed,
 		})
 	}
 	n.mu.Lock()

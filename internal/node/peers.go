@@ -46,6 +46,7 @@ func (p peers) Up(peer ident.Instance) {
 	n := p.n
 	n.mu.Lock()
 	n.sessions[peer.Node] = peer
+	delete(n.gone, peer.Node)
 	shards := n.shards
 	n.mu.Unlock()
 	trace.Info(n.env.Trace, "peer.up", slog.String("peer", peer.String()))
@@ -62,6 +63,7 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	n := p.n
 	n.mu.Lock()
 	delete(n.sessions, peer.Node)
+	n.gone[peer.Node] = cause == mesh.Refused
 	shards := n.shards
 	n.mu.Unlock()
 	trace.Warn(n.env.Trace, "peer.down", slog.String("peer", peer.String()), slog.String("cause", cause.String()), slog.String("reason", reason))
@@ -81,6 +83,7 @@ func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
 	text := cause.String() + ": " + reason
 	news := n.unreachable[node] != text
 	n.unreachable[node] = text
+	n.gone[node] = cause == mesh.Refused
 	n.mu.Unlock()
 	if news { // the next attempt that fails in the same way says nothing new
 		trace.Warn(n.env.Trace, "peer.unreachable", slog.String("node", node), slog.String("cause", cause.String()), slog.String("reason", reason))
@@ -120,6 +123,12 @@ func (p peers) Receive(peer ident.Instance, purpose mesh.Purpose, msg []byte) {
 	case shard >= 0:
 		n.toShard(shard, m)
 	default:
+		if u, ok := m.(protocol.Unclaimed); ok {
+			if u.Gateway.Node == peer.Node && u.Gateway.Boot == peer.Boot {
+				n.manager.Unclaimed(u)
+			}
+			return
+		}
 		n.toReplica(peer, m)
 	}
 }

@@ -138,6 +138,7 @@ func (c *coder) node(n *Node) {
 	c.str(&n.Mesh)
 	c.name(&n.Zone)
 	c.bool(&n.Draining)
+	c.u32(&n.Shards)
 }
 
 func (c *coder) removed(r *Removed) {

@@ -59,7 +59,7 @@ func everyOperation() []Item {
 		PutSetting("hold", "5m", 0), DeleteSetting("hold", 9),
 		AdoptResource(made("made", 1)),
 		SetAuthority("", Authority{Certificate: "cert", Key: "key"}),
-		RegisterBoot(Node{Name: "n4", Store: ident.StoreID{4}, Boot: 1, Zone: "z"}), DrainNode("n4", ident.StoreID{4}, true),
+		RegisterBoot(Node{Name: "n4", Store: ident.StoreID{4}, Boot: 1, Zone: "z", Shards: 300}), DrainNode("n4", ident.StoreID{4}, true),
 		DeclareResource(Resource{
 			VHost: "/", Name: "c", Kind: Queue, Durable: true, Policy: "replica_durable(2)", Copies: 5, Queue: &queue.Settings{},
 		}, one, []Member{{"n4", ident.StoreID{4}}}, 1),

@@ -156,6 +156,8 @@ type Node struct {
 	Zone   string        `json:"zone,omitempty"` // copies spread over zones first
 	// Draining says that the node is to be left: it takes no new copies. Only DrainNode changes it; it outlives restarts.
 	Draining bool `json:"draining,omitempty"`
+	// Shards is how many gateways this run has: a new owner hears from each of them what its clients hold.
+	Shards uint32 `json:"shards,omitempty"`
 }
 
 // Removed is a store that has left the cluster for good. It may not register again, whatever it still holds.

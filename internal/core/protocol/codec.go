@@ -34,6 +34,7 @@ const (
 	kindClose
 	kindReopen
 	kindDetach
+	kindUnclaimed
 )
 
 // From an owner to a gateway.

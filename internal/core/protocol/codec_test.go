@@ -28,7 +28,7 @@ func everyMessage() map[kind]any {
 	msgs := map[kind]any{
 		kindAttach: &Attach{}, kindPublish: &Publish{}, kindSubscribe: &Subscribe{}, kindUnsubscribe: &Unsubscribe{}, kindCredit: &Credit{},
 		kindSettle: &Settle{}, kindCursor: &Cursor{}, kindGet: &Get{}, kindPurge: &Purge{}, kindStats: &Stats{}, kindClose: &Close{},
-		kindReopen: &Reopen{}, kindDetach: &Detach{},
+		kindReopen: &Reopen{}, kindDetach: &Detach{}, kindUnclaimed: &Unclaimed{},
 		kindAttached: &Attached{}, kindNotServing: &NotServing{}, kindPublished: &Published{}, kindPublishRefused: &PublishRefused{},
 		kindPublishExpected: &PublishExpected{}, kindPublishUnknown: &PublishUnknown{}, kindSubscribed: &Subscribed{},
 		kindUnsubscribed: &Unsubscribed{}, kindConsumerEnded: &ConsumerEnded{}, kindDeliver: &Deliver{}, kindStreamData: &StreamData{},

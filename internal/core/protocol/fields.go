@@ -9,10 +9,14 @@ import (
 
 func (c *coder) to(t *To) {
 	c.partition(&t.Partition)
-	c.name(&t.Gateway.Node)
-	c.u64(&t.Gateway.Boot)
-	c.u32(&t.Gateway.Shard)
+	c.gateway(&t.Gateway)
 	c.u64(&t.Stream)
+}
+
+func (c *coder) gateway(g *Gateway) {
+	c.name(&g.Node)
+	c.u64(&g.Boot)
+	c.u32(&g.Shard)
 }
 
 func (c *coder) attach(m *Attach) {
@@ -135,6 +139,15 @@ func (c *coder) close(m *Close) {
 func (c *coder) reopen(m *Reopen) { c.to(&m.To) }
 
 func (c *coder) detach(m *Detach) { c.to(&m.To) }
+
+func (c *coder) unclaimed(m *Unclaimed) {
+	c.gateway(&m.Gateway)
+	l := list(c, &m.Items, 3)
+	for i := range l {
+		c.partition(&l[i].Partition)
+		c.u64(&l[i].Epoch)
+	}
+}
 
 func (c *coder) attached(m *Attached) {
 	c.partition(&m.Partition)

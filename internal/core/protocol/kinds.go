@@ -45,6 +45,9 @@ func (c *coder) putAsked(msg any) bool {
 	case Detach:
 		c.head(kindDetach)
 		c.detach(&m)
+	case Unclaimed:
+		c.head(kindUnclaimed)
+		c.unclaimed(&m)
 	default:
 		return false
 	}
@@ -105,6 +108,10 @@ func (c *coder) getAsked(k kind) any {
 	case kindDetach:
 		var m Detach
 		c.detach(&m)
+		return m
+	case kindUnclaimed:
+		var m Unclaimed
+		c.unclaimed(&m)
 		return m
 	}
 	return nil

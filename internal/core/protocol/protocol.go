@@ -44,6 +44,20 @@ type Attach struct {
 	Claims   []Claim // deliveries of this queue that the gateway's clients hold unsettled
 }
 
+// Unclaimed says, when the owner or the epoch of partitions has changed, that a gateway works with none of them and so holds nothing
+// that an owner before delivered: the new owner need not wait for its claims (design 2 §2, "Order and claims"). One message goes to a node
+// for all of its partitions; nobody answers it. It may come before the owner has applied the epoch.
+type Unclaimed struct {
+	Gateway Gateway
+	Items   []UnclaimedItem
+}
+
+// UnclaimedItem is one partition and the epoch that the gateway has seen begin.
+type UnclaimedItem struct {
+	Partition ident.Partition
+	Epoch     uint64
+}
+
 // Claim is a delivery held unsettled from an earlier stream.
 type Claim struct {
 	Consumer uint64

@@ -64,6 +64,7 @@ func (s *Shard) attach(res *catalog.Resource, p ident.Partition) *attachment {
 	}
 	a := &attachment{sh: s, p: p, res: res, out: newOutbox(s.producer()), backoff: firstBackoff}
 	s.byPartition[p] = a
+	s.env.Node.attach(p, s.env.Shard)
 	s.attachments = append(s.attachments, a)
 	a.touch()
 	return a

@@ -33,6 +33,9 @@ type Env struct {
 
 	// Directory finds the owners of partitions.
 	Directory Directory
+	// Unclaimed tells the node of an owner which of its partitions this shard does not work with, and reports whether there is a way to
+	// it; where there is none, the shard says it again at PeerUp. nil where all owners are on this node, which knows (Node.Attached).
+	Unclaimed func(owner ident.Instance, m protocol.Unclaimed) bool
 	// Proposer changes the catalog.
 	Proposer Proposer
 	// Place says where the copies of a resource that is declared go: its owner and its followers. nil: here, alone.
@@ -108,6 +111,7 @@ type Shard struct {
 	blocked     string
 	courier     courier
 	proposals   []proposal
+	unclaimed   []unclaimed // not said yet, by owner
 
 	sessions      []*session // in the order they came
 	sessionCount  uint64

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 )
 
 // Node is what the shards of one node share: the counts that limits of the node are held against. It is touched when a connection
@@ -15,12 +17,14 @@ type Node struct {
 	byUser map[string]int
 	shards []*Shard // in order of their numbers
 	locals func([]catalog.Change)
+	// attached are the shards that work with a partition: they may hold deliveries of it.
+	attached map[ident.Partition][]uint32
 }
 
 // NewNode makes the part that the shards of one node share. locals is told of resources that shards make without the catalog, as changes
 // of it, from shards' loops: it must make and remove their replicas. nil: every resource goes through the catalog.
 func NewNode(locals func([]catalog.Change)) *Node {
-	return &Node{byUser: map[string]int{}, locals: locals}
+	return &Node{byUser: map[string]int{}, locals: locals, attached: map[ident.Partition][]uint32{}}
 }
 
 // join adds a shard. Shards are made before any session is opened.
@@ -76,4 +80,28 @@ func (n *Node) leave(user string) {
 	if n.byUser[user]--; n.byUser[user] == 0 {
 		delete(n.byUser, user)
 	}
+}
+
+// Attached are the shards of this node that work with a partition, by number: no other holds a delivery of it. Any goroutine may call it.
+func (n *Node) Attached(p ident.Partition) []uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.attached[p])
+}
+
+func (n *Node) attach(p ident.Partition, shard uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.attached[p] = append(n.attached[p], shard)
+}
+
+func (n *Node) detach(p ident.Partition, shard uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left := slices.DeleteFunc(n.attached[p], func(s uint32) bool { return s == shard })
+	if len(left) == 0 {
+		delete(n.attached, p)
+		return
+	}
+	n.attached[p] = left
 }

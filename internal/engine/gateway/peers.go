@@ -16,6 +16,7 @@ func (s *Shard) PeerUp(node string) { s.box.Post(peerUp(node)) }
 func (s *Shard) PeerDown(node string) { s.box.Post(peerDown(node)) }
 
 func (s *Shard) peerUp(node string) {
+	s.sayUnclaimed()
 	for _, a := range slices.Clone(s.attachments) {
 		if a.state == waiting && a.owner() == node {
 			a.again()

@@ -209,6 +209,7 @@ func (a *attachment) late(r *request, c protocol.Counted, g protocol.GetDone, er
 func (s *Shard) remove(a *attachment) {
 	if s.byPartition[a.p] == a {
 		delete(s.byPartition, a.p)
+		s.env.Node.detach(a.p, s.env.Shard)
 	}
 	s.removed = true
 	s.box.Touch()
@@ -239,6 +240,10 @@ func (s *Shard) apply(changes []catalog.Change) {
 	s.view.Apply(changes)
 	s.router.Apply(changes)
 	for i := range changes {
+		if after, ok := changes[i].After.(*catalog.Resource); ok {
+			before, _ := changes[i].Before.(*catalog.Resource)
+			s.disclaim(before, after)
+		}
 		switch before := changes[i].Before.(type) {
 		case *catalog.Resource:
 			after, _ := changes[i].After.(*catalog.Resource)
@@ -260,6 +265,7 @@ func (s *Shard) apply(changes []catalog.Change) {
 			}
 		}
 	}
+	s.sayUnclaimed()
 }
 
 func (s *Shard) resourceChanged(before, after *catalog.Resource) {

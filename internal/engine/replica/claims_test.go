@@ -59,3 +59,49 @@ func TestClaimsComeBeforeLimitsAndPurges(t *testing.T) {
 		}
 	}
 }
+
+// A gateway that holds nothing says so, perhaps before the new owner has applied its epoch, and is not waited for; what it said of one
+// epoch does not count in the next.
+func TestNewOwnerWaitsForNoGatewayThatHoldsNothing(t *testing.T) {
+	w := newWorld(t, 1)
+	w.declare(catalog.Queue, &queue.Settings{}, nil)
+	g, idle := w.gateway(0), protocol.Gateway{Node: "n2", Boot: 3}
+	g.attach(1)
+	g.publish("a")
+	g.subscribe(1, 1)
+	w.settle()
+	wantEqual(t, "deliveries", g.bodies(), []string{"a"})
+	w.claim = []protocol.Gateway{g.id, idle}
+	unclaimed := func(epoch uint64) {
+		w.m.Unclaimed(protocol.Unclaimed{Gateway: idle, Items: []protocol.UnclaimedItem{{Partition: part, Epoch: epoch}}})
+	}
+	claiming := func() bool { return w.status().State == Recovering }
+
+	unclaimed(1) // of the epoch that is served: no news
+	unclaimed(2)
+	w.transition()
+	if !claiming() {
+		t.Fatal("serves before the gateway that holds something has attached")
+	}
+	g.attach(2, protocol.Claim{Consumer: 1, Offset: 0})
+	if claiming() {
+		t.Fatal("waits for a gateway that holds nothing")
+	}
+
+	w.transition()
+	g.attach(2, protocol.Claim{Consumer: 1, Offset: 0})
+	if !claiming() {
+		t.Fatal("what was said of an earlier epoch counted")
+	}
+	unclaimed(3)
+	if claiming() {
+		t.Fatal("waits for a gateway that holds nothing")
+	}
+
+	w.transition()
+	g.attach(2, protocol.Claim{Consumer: 1, Offset: 0})
+	w.sim.RunFor(claimsWindow*time.Millisecond + time.Millisecond)
+	if claiming() {
+		t.Fatal("waits for longer than the window")
+	}
+}

@@ -27,8 +27,8 @@ type Env struct {
 	// protocol.DeadLetter and answers to its Reply. nil: dead letters wait.
 	Courier func(ident.Partition) protocol.Sender
 	// Gateways gives the gateways that may hold deliveries of a partition from its owner before this one: a new owner of a queue
-	// waits for their Attach, for 500 ms at most, before it delivers. nil or none on a node that knows that no gateway outlived
-	// the last owner.
+	// waits for their Attach or Unclaimed, for 500 ms at most, before it delivers. nil or none on a node that knows that no gateway
+	// outlived the last owner. It is called on the replica's loop.
 	Gateways func(ident.Partition) []protocol.Gateway
 	// Serving is told, on the replica's loop, that a partition is served from now on. May be nil.
 	Serving func(ident.Partition)

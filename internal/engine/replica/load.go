@@ -220,7 +220,7 @@ func (r *replica) claimed() {
 	w := r.asked
 	if w != nil && r.now() < w.claimEnd {
 		for _, g := range w.claimers {
-			if !r.m.gone(g) && !r.attachedBy(g) {
+			if !r.m.gone(g) && !r.attachedBy(g) && !r.unclaimedBy(g) {
 				return
 			}
 		}
@@ -228,6 +228,7 @@ func (r *replica) claimed() {
 	r.phase = serving
 	if w != nil {
 		w.claimEnd, w.claimers = 0, nil
+		w.forgetUnclaimed(r.copy.Epoch())
 	}
 	r.side.claimed()
 	r.admitHeld()
@@ -254,4 +255,33 @@ func (r *replica) attachedBy(g protocol.Gateway) bool {
 		}
 	}
 	return false
+}
+
+// unclaimed takes note of a gateway that holds nothing of this partition. What it says of an epoch that is served already is no news;
+// of a later one it counts when this copy has applied that.
+func (r *replica) unclaimed(m unclaimed) {
+	if now := r.copy.Epoch(); m.epoch < now || m.epoch == now && r.phase == serving {
+		return
+	}
+	w := r.asks()
+	i := slices.IndexFunc(w.unclaimed, func(u unclaimed) bool { return u.gateway == m.gateway })
+	switch {
+	case i < 0:
+		w.unclaimed = append(w.unclaimed, m)
+	case w.unclaimed[i].epoch < m.epoch:
+		w.unclaimed[i] = m
+	}
+	r.claimed()
+}
+
+func (r *replica) unclaimedBy(g protocol.Gateway) bool {
+	return slices.Contains(r.asked.unclaimed, unclaimed{g, r.copy.Epoch()})
+}
+
+// forgetUnclaimed forgets what was said of epochs up to one.
+func (w *asked) forgetUnclaimed(epoch uint64) {
+	w.unclaimed = slices.DeleteFunc(w.unclaimed, func(u unclaimed) bool { return u.epoch <= epoch })
+	if len(w.unclaimed) == 0 {
+		w.unclaimed = nil
+	}
 }

@@ -145,6 +145,16 @@ func (m *Manager) buried(producer uint64) bool {
 // gone reports whether the catalog has buried the run that a gateway is of.
 func (m *Manager) gone(g protocol.Gateway) bool { return g.Boot < m.runs.Load().of[g.Node].boot }
 
+// Unclaimed takes note of partitions of which a gateway holds nothing. Those that have no copy here are left out: their owner waits for
+// the gateway no longer than for any.
+func (m *Manager) Unclaimed(u protocol.Unclaimed) {
+	for _, i := range u.Items {
+		if r := m.find(i.Partition); r != nil {
+			r.box.Post(unclaimed{u.Gateway, i.Epoch})
+		}
+	}
+}
+
 // gather collects one answer of each of n replicas and hands them over together.
 type gather[T any] struct {
 	mu   sync.Mutex

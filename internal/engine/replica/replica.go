@@ -79,12 +79,14 @@ type asked struct {
 	gets     []waitingGet
 	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
 	claimers []protocol.Gateway
+	// unclaimed are gateways that said that they hold nothing; also those that spoke before this copy has applied the epoch.
+	unclaimed []unclaimed
 	deferred []any // requests that wait for the claims
 }
 
 // idle reports whether nobody waits.
 func (w *asked) idle() bool {
-	return len(w.held)+len(w.seals)+len(w.purges)+len(w.gets)+len(w.claimers)+len(w.deferred) == 0
+	return len(w.held)+len(w.seals)+len(w.purges)+len(w.gets)+len(w.claimers)+len(w.unclaimed)+len(w.deferred) == 0
 }
 
 // asks is who waits, made if nobody does.
@@ -166,6 +168,10 @@ type (
 	appendFailed struct{ err error }
 	wake         struct{ at int64 }
 	reopen       struct{ err error }
+	unclaimed    struct {
+		gateway protocol.Gateway
+		epoch   uint64
+	}
 	call         struct{ f func() } // an asynchronous read came back
 )
 
@@ -215,6 +221,8 @@ func (r *replica) Receive(msg any) {
 		r.stop(m.done)
 	case reopen:
 		r.reopened(m.err)
+	case unclaimed:
+		r.unclaimed(m)
 	default:
 		if !r.copies(msg) {
 			r.request(msg)

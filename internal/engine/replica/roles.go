@@ -28,6 +28,9 @@ func (r *replica) assign(m assignment) {
 	if m.role != partition.Owner && r.phase < claiming {
 		r.dismiss("another owner was chosen")
 	}
+	if m.role != partition.Owner && r.asked != nil {
+		r.asked.forgetUnclaimed(m.a.Epoch)
+	}
 	if m.role == partition.None || m.a.Epoch == 0 {
 		return // a transition will say
 	}
