@@ -40,32 +40,19 @@ func TestShardSaysWhatItDoesNotHold(t *testing.T) {
 	if len(said) > 0 {
 		t.Fatalf("said %+v of queues that nobody owned before", said)
 	}
-	// move gives queues to the node's next run.
-	epoch := uint64(1)
 	move := func() {
 		two.Boot++
-		epoch++
-		h.propose(catalog.RegisterBoot(catalog.Node{Name: "n2", Store: two.Store, Boot: two.Boot, Shards: 1}))
-		var record, commit []catalog.Item
-		for i := range owners {
-			a, _ := h.state.View().Assignment(owners[i].p)
-			id := fmt.Sprint("t", epoch)
-			record = append(record, catalog.RecordPending(a.Partition, a.Version, catalog.Pending{ID: id, Epoch: epoch, Cause: "boot"}))
-			commit = append(commit, catalog.CommitTransition(catalog.Commit{
-				Partition: a.Partition, Version: a.Version + 1, Transition: id, Owner: two, Start: catalog.HistoryStart{Epoch: epoch, Node: "n2"},
-			}))
-		}
-		h.propose(record...)
-		h.propose(commit...)
+		h.moveAll(two, owners)
 	}
+	epoch := func() uint64 { return two.Boot }
 	held := func() (n int) {
 		for _, m := range said {
 			if m.Gateway != h.sh.gateway {
 				t.Fatalf("said by %+v", m.Gateway)
 			}
 			for _, i := range m.Items {
-				if i.Epoch != epoch || i.Partition == owners[0].p {
-					t.Fatalf("said %+v at epoch %d", i, epoch)
+				if i.Epoch != epoch() || i.Partition == owners[0].p {
+					t.Fatalf("said %+v at epoch %d", i, epoch())
 				}
 				n++
 			}
@@ -94,4 +81,22 @@ func TestShardSaysWhatItDoesNotHold(t *testing.T) {
 	if len(said) != 1 {
 		t.Fatalf("said again: %+v", said)
 	}
+}
+
+// moveAll gives partitions to a later run of their owner, which is registered first; runs and epochs count alike.
+func (h *harness) moveAll(to ident.Instance, owners []*fakeOwner) {
+	h.t.Helper()
+	h.propose(catalog.RegisterBoot(catalog.Node{Name: to.Node, Store: to.Store, Boot: to.Boot, Shards: 1}))
+	var record, commit []catalog.Item
+	for _, o := range owners {
+		a, _ := h.state.View().Assignment(o.p)
+		epoch := a.Epoch + 1
+		id := fmt.Sprint("t", epoch)
+		record = append(record, catalog.RecordPending(o.p, a.Version, catalog.Pending{ID: id, Epoch: epoch, Cause: "boot"}))
+		commit = append(commit, catalog.CommitTransition(catalog.Commit{
+			Partition: o.p, Version: a.Version + 1, Transition: id, Owner: to, Start: catalog.HistoryStart{Epoch: epoch, Node: to.Node},
+		}))
+	}
+	h.propose(record...)
+	h.propose(commit...)
 }

@@ -81,7 +81,7 @@ type asked struct {
 	claimers []protocol.Gateway
 	// unclaimed are gateways that said that they hold nothing; also those that spoke before this copy has applied the epoch.
 	unclaimed []unclaimed
-	deferred []any // requests that wait for the claims
+	deferred  []any // requests that wait for the claims
 }
 
 // idle reports whether nobody waits.
@@ -172,7 +172,7 @@ type (
 		gateway protocol.Gateway
 		epoch   uint64
 	}
-	call         struct{ f func() } // an asynchronous read came back
+	call struct{ f func() } // an asynchronous read came back
 )
 
 // Send takes a message of core/protocol.

@@ -22,7 +22,10 @@ func (r *replica) assign(m assignment) {
 	}
 	local := r.m.env.Local
 	mine := m.a.Owner.Node == local.Node && m.a.Owner.Store == local.Store
-	if mine && r.copy.Damaged() == "" && r.phase < serving {
+	switch {
+	case !mine:
+		r.arrived() // another node's to serve
+	case r.copy.Damaged() == "" && r.phase < serving:
 		r.expected()
 	}
 	if m.role != partition.Owner && r.phase < claiming {
@@ -56,7 +59,7 @@ func (r *replica) expected() {
 	}
 }
 
-// arrived takes the replica off the count of those that are expected to serve soon.
+// arrived takes the replica off the count of those that are expected to serve soon: it does, or never will.
 func (r *replica) arrived() {
 	if r.waiting {
 		r.waiting = false
