@@ -373,3 +373,78 @@ func (g *greeter) Up(p ident.Instance) {
 	g.recorder.Up(p)
 	g.m.Send(p.Node, Work, 1, []byte("hello "+p.String()))
 }
+
+// What is sent before Down was told belongs to the old session and is lost with it, though the next one is there already.
+func TestSendBeforeDownIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		all := w.peers("a", "b")
+		b := w.node("b", 1, all...)
+		a := w.make(Options{}, "a", 1, all...)
+		s := &slow{recorder: a.recorder, down: make(chan struct{}), release: make(chan struct{})}
+		a.Start(s)
+		defer stopAll(a, b)
+		settle(2 * time.Second)
+		w.net.reset("a:1")
+		<-s.down
+		settle(time.Second)
+		if b.count("up") != 2 {
+			t.Fatalf("no next session: %v", b.lines())
+		}
+		a.Send("b", Work, 1, []byte("old"))
+		close(s.release)
+		settle(100 * time.Millisecond)
+		a.Send("b", Work, 1, []byte("new"))
+		settle(time.Second)
+		if got := b.messages("a", Work); len(got) != 1 || string(got[0]) != "new" {
+			t.Errorf("%q arrived", got)
+		}
+	})
+}
+
+// slow is a Handler whose Down takes until it is released.
+type slow struct {
+	*recorder
+	down, release chan struct{}
+}
+
+func (s *slow) Down(p ident.Instance, c Cause, reason string) {
+	select {
+	case <-s.release:
+	default:
+		close(s.down)
+		<-s.release
+	}
+	s.recorder.Down(p, c, reason)
+}
+
+// On real sockets: a peer that is gone refuses, at once.
+func TestLoopback(t *testing.T) {
+	to := &sink{signal: make(chan struct{}, 1)}
+	from := &watcher{sink: sink{}, causes: make(chan Cause, 64)}
+	a, b := couple(t, from, to)
+	a.Send("b", Control, 1, []byte("x"))
+	<-to.signal
+	b.Stop()
+	for refused := false; !refused; {
+		select {
+		case c := <-from.causes:
+			refused = c == Refused
+		case <-time.After(30 * time.Second):
+			t.Fatal("nobody refused")
+		}
+	}
+	a.Stop()
+}
+
+// watcher is a Handler that tells why a peer is unreachable.
+type watcher struct {
+	sink
+	causes chan Cause
+}
+
+func (w *watcher) Unreachable(_ string, c Cause, _ string) {
+	select {
+	case w.causes <- c:
+	default:
+	}
+}

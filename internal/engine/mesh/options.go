@@ -50,6 +50,7 @@ type Limits struct {
 
 const (
 	firstBackoff = 10 * time.Millisecond
+	soonBackoff  = 50 * time.Millisecond // at most, after a session that ended soon
 	lastBackoff  = time.Second
 )
 

@@ -2,12 +2,14 @@ package mesh
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/mesh/wire"
+	"github.com/tanist/tanist/internal/port/trace"
 )
 
 // peer is another node: its session, and the attempts to have one.
@@ -24,6 +26,8 @@ type peer struct {
 	ctx    context.Context // ends when the peer is taken off the list
 	cancel context.CancelFunc
 
+	// open is the session that the handler knows of: it is sent in. A session that was chosen waits until the one before has gone Down.
+	open    atomic.Pointer[session]
 	current atomic.Pointer[session] // begun and not ended; between its end and Down it may still be here. Written under mu
 
 	mu       sync.Mutex
@@ -31,6 +35,7 @@ type peer struct {
 	address  string
 	answered int                // attempts of the other side that it may begin
 	boot     uint64             // of its latest run that spoke
+	told     string             // why it was last unreachable
 	again    bool               // dial without waiting
 	backoff  time.Duration      // before the next attempt
 	dialling context.CancelFunc // of the attempt of this side that is not begun
@@ -90,12 +95,12 @@ func (p *peer) stir() {
 	}
 }
 
-// session is the present one, or nil.
+// session is the one to send in, or nil.
 func (p *peer) session() *session {
 	if p == nil {
 		return nil
 	}
-	return p.current.Load()
+	return p.open.Load()
 }
 
 // saw notes that a run of the peer spoke. It returns the latest one that has: no earlier one is heard any more.
@@ -175,12 +180,17 @@ func (s *session) isOver() bool {
 func (p *peer) hold(s *session) {
 	p.turn <- struct{}{}
 	began := p.m.opt.Clock.Mono()
+	p.open.Store(s)
 	s.run(p.m.handler)
+	p.open.Store(nil)
 	p.mu.Lock()
+	p.told = ""
 	p.current.CompareAndSwap(s, nil)
-	// What ends at once is not tried again at once.
+	// What ends soon is not tried again at once, but soon.
 	if p.m.opt.Clock.Mono()-began >= lastBackoff {
 		p.backoff, p.again = firstBackoff, true
+	} else {
+		p.backoff = min(p.backoff, soonBackoff)
 	}
 	p.mu.Unlock()
 	<-p.turn
@@ -237,7 +247,15 @@ func (p *peer) unreachable(f *failure) {
 		return
 	}
 	defer func() { <-p.turn }()
-	if p.session() == nil {
+	if p.current.Load() == nil {
+		p.mu.Lock()
+		news := p.told != f.reason
+		p.told = f.reason
+		p.mu.Unlock()
+		if news && f.cause != Denied {
+			trace.Info(p.m.opt.Trace, "mesh.unreachable", slog.String("peer", p.node), slog.String("cause", f.cause.String()),
+				slog.String("reason", f.reason))
+		}
 		p.m.handler.Unreachable(p.node, f.cause, f.reason)
 	}
 }

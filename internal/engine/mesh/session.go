@@ -141,8 +141,13 @@ func (s *session) run(h Handler) {
 	}
 	all.Go(s.listen)
 	all.Wait()
-	trace.Warn(s.m.opt.Trace, "mesh.down", slog.String("peer", s.peer.String()), slog.String("cause", s.cause.String()),
-		slog.String("reason", s.reason))
+	level := slog.LevelWarn
+	if s.cause == Left {
+		level = slog.LevelInfo
+	}
+	s.m.opt.Trace.Emit(trace.Event{Level: level, Name: "mesh.down", Attrs: []slog.Attr{
+		slog.String("peer", s.peer.String()), slog.String("cause", s.cause.String()), slog.String("reason", s.reason),
+	}})
 	h.Down(s.peer, s.cause, s.reason)
 }
 
