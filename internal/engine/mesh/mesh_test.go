@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -446,5 +447,73 @@ func (w *watcher) Unreachable(_ string, c Cause, _ string) {
 	select {
 	case w.causes <- c:
 	default:
+	}
+}
+
+// Whatever the network does, the rules of sessions hold (the recorder watches them), and when it calms down everybody has one session with
+// everybody, of the runs that there are.
+func TestDisturbed(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				names := []string{"a", "b", "c"}
+				all := w.peers(names...)
+				boots := []uint64{1, 1, 1}
+				nodes := []*node{w.node("a", 1, all...), w.node("b", 1, all...), w.node("c", 1, all...)}
+				for range 150 {
+					<-time.After(time.Duration(r.IntN(200_000)) * time.Microsecond)
+					i := r.IntN(3)
+					switch n := nodes[i]; r.IntN(6) {
+					case 0:
+						w.net.reset(names[i] + ":1")
+					case 1:
+						w.net.silence(names[i]+":1", r.IntN(3) == 0)
+					case 2:
+						n.Stop()
+						boots[i]++
+						nodes[i] = w.node(names[i], boots[i], all...)
+					case 3:
+						n.SetPeers(all[:r.IntN(4)])
+					case 4:
+						n.SetPeers(all)
+						n.Redial(names[r.IntN(3)])
+					default:
+						for range r.IntN(20) {
+							n.Send(names[r.IntN(3)], Purpose(r.IntN(int(Purposes))), r.Uint64N(4), make([]byte, r.IntN(600<<10)))
+						}
+					}
+				}
+				for i, n := range nodes {
+					w.net.silence(names[i]+":1", false)
+					n.SetPeers(all)
+				}
+				settle(10 * time.Second)
+				for _, n := range nodes {
+					n.mu2().Lock()
+					for j, other := range names {
+						if other != n.self.Node && n.up[other].Boot != boots[j] {
+							t.Errorf("%s: session with %s is that of run %d, not %d", n.self.Node, other, n.up[other].Boot, boots[j])
+						}
+					}
+					clear(n.got)
+					n.mu2().Unlock()
+				}
+				for _, n := range nodes {
+					for _, other := range names {
+						n.Send(other, Control, 1, []byte("calm"))
+					}
+				}
+				settle(time.Second)
+				for _, n := range nodes {
+					for _, other := range names {
+						if got := n.messages(other, Control); other != n.self.Node && (len(got) != 1 || string(got[0]) != "calm") {
+							t.Errorf("%s got %d messages from %s", n.self.Node, len(got), other)
+						}
+					}
+				}
+				stopAll(nodes...)
+			})
+		})
 	}
 }
