@@ -246,6 +246,9 @@ func (n *Node) Send(node string, msg any) {
 	n.mesh.Send(node, purpose, key(p), b)
 }
 
+// bulky is how large a message of consensus is that goes on a way of its own, in bytes.
+const bulky = 256 << 10
+
 // transport carries the catalog's consensus messages.
 type transport struct{ n *Node }
 
@@ -260,8 +263,12 @@ func (t transport) Send(to uint64, msg []byte) {
 		}
 	}
 	n.mu.Unlock()
+	way := uint64(0)
+	if len(msg) > bulky {
+		way = 1 // a snapshot must not hold up heartbeats
+	}
 	if name != "" {
-		n.mesh.Send(name, mesh.Consensus, 0, slices.Clone(msg))
+		n.mesh.Send(name, mesh.Consensus, way, msg)
 	}
 }
 

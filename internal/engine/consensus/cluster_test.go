@@ -5,6 +5,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
 func TestThreeVotersAgree(t *testing.T) {
@@ -25,6 +28,19 @@ func TestThreeVotersAgree(t *testing.T) {
 	}
 }
 
+// Alone, a voter needs no ticks: a quiet node does nothing.
+func TestAloneNothingTicks(t *testing.T) {
+	cl := newCluster(t, 1)
+	cl.grow(1)
+	cl.put(cl.members[0])
+	cl.sim.RunFor(10 * time.Second)
+	before := cl.sim.Steps()
+	cl.sim.RunFor(10 * time.Second)
+	if n := cl.sim.Steps() - before; n > 0 || cl.members[0].c.ticking {
+		t.Fatalf("%d steps in 10 quiet seconds", n)
+	}
+}
+
 func TestLeaderLost(t *testing.T) {
 	for name, lose := range map[string]struct {
 		how   func(*cluster, *member)
@@ -42,6 +58,14 @@ func TestLeaderLost(t *testing.T) {
 		"crashed in silence":   {func(_ *cluster, m *member) { m.stop() }, 800 * time.Millisecond},
 		"cut off in silence":   {func(cl *cluster, m *member) { cl.sever(m, false) }, 800 * time.Millisecond},
 		"its disk stalled":     {func(_ *cluster, m *member) { m.log.stalled = true; m.cl.put(m) }, 2500 * time.Millisecond},
+		"its disk stalled, and nobody took over": {func(cl *cluster, m *member) {
+			m.log.stalled = true
+			cl.filter = func(b []byte) bool {
+				x := &raftpb.Message{}
+				return b[0] == kindRaft && proto.Unmarshal(b[1:], x) == nil && x.GetType() == raftpb.MsgTimeoutNow
+			}
+			cl.put(m)
+		}, 3800 * time.Millisecond},
 	} {
 		for seed := range uint64(20) {
 			cl := newCluster(t, seed)

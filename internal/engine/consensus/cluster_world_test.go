@@ -23,7 +23,8 @@ type cluster struct {
 	members []*member // in the order in which they were made
 	byID    map[uint64]*member
 
-	loss, twice float64 // probabilities
+	loss, twice float64           // probabilities
+	filter      func([]byte) bool // what never arrives; nil: nothing
 	delay       time.Duration
 	disk        time.Duration // the longest sync
 	snapshot    int
@@ -225,7 +226,7 @@ func (w wire) Send(to uint64, msg []byte) {
 	cl := w.from.cl
 	r := cl.sim.Rand()
 	for copies := 1; copies > 0; copies-- {
-		if w.from.cut[to] || r.Float64() < cl.loss {
+		if w.from.cut[to] || r.Float64() < cl.loss || cl.filter != nil && cl.filter(msg) {
 			continue
 		}
 		if r.Float64() < cl.twice {
@@ -255,7 +256,7 @@ func (cl *cluster) sever(m *member, loud bool) {
 }
 
 func (cl *cluster) heal() {
-	cl.loss, cl.twice, cl.delay = 0, 0, 2*time.Millisecond
+	cl.loss, cl.twice, cl.delay, cl.filter = 0, 0, 2*time.Millisecond, nil
 	for _, m := range cl.members {
 		clear(m.cut)
 		m.log.recover()

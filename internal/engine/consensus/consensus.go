@@ -96,7 +96,7 @@ func fill[T comparable](v *T, standard T) {
 }
 
 // Transport sends messages to other members. It may lose, delay, repeat and reorder them, and send a large one (a snapshot may have
-// many MiB) on a way of its own. It must not block or keep the bytes.
+// many MiB) on a way of its own. It must not block. The bytes are its own.
 type Transport interface{ Send(to uint64, msg []byte) }
 
 // Consensus is the actor. Its methods may be called from any goroutine; callbacks are called on Env.Loop.
@@ -141,7 +141,7 @@ type Consensus struct {
 	election election
 	ticking  bool
 	heard    map[uint64]time.Duration // when a member was last heard of
-	down     map[uint64]bool          // members that cannot be reached
+	down     map[uint64]time.Duration // when a member could not be reached any more
 	shipped  map[uint64]time.Duration // when a snapshot on its way to a member is given up
 	stall    stall
 	told     time.Duration // when the start last said what it waits for
@@ -189,7 +189,7 @@ func New(env Env) *Consensus {
 	env.fill()
 	c := &Consensus{
 		env: env, id: ID(env.Local.Store), state: catalog.New(), ledger: newLedger(), conf: &raftpb.ConfState{},
-		proposals: newProposals(), heard: map[uint64]time.Duration{}, down: map[uint64]bool{}, shipped: map[uint64]time.Duration{},
+		proposals: newProposals(), heard: map[uint64]time.Duration{}, down: map[uint64]time.Duration{}, shipped: map[uint64]time.Duration{},
 	}
 	c.box = env.Loop.Spawn("consensus", c)
 	return c
@@ -237,7 +237,7 @@ func (c *Consensus) Deliver(msg []byte) { c.box.Post(delivered{msg}) }
 func (c *Consensus) PeerUp(id uint64) { c.box.Post(peerUp{id}) }
 
 // PeerDown says that a member cannot be reached any more. Members that it led forget it, and voters campaign at once, one after the
-// other. What still comes from it before PeerUp was sent before it was lost, and is dropped.
+// other. What comes from it before PeerUp, in the next election timeout, was sent before it was lost, and is dropped.
 func (c *Consensus) PeerDown(id uint64) { c.box.Post(peerDown{id}) }
 
 // Transfer asks the leader to hand leadership to a voter; 0: to the one that has most of its log. Elsewhere, or where the voter does not

@@ -260,7 +260,7 @@ func (c *Consensus) receiveMessage(b []byte) {
 		trace.Warn(c.env.Trace, "consensus.message.malformed", slog.Int("bytes", len(b)))
 		return
 	}
-	if m.GetTo() != c.id || m.GetFrom() == c.id || c.down[m.GetFrom()] {
+	if m.GetTo() != c.id || m.GetFrom() == c.id || c.late(m.GetFrom()) {
 		return // for a store that was here before, or from a session that has ended
 	}
 	if c.ledger.isRemoved(m.GetFrom()) {
@@ -306,8 +306,14 @@ func (c *Consensus) admits(m *raftpb.Message) bool {
 	return true
 }
 
+// late says whether what comes from a member now was sent before it was lost. That is never believed for long.
+func (c *Consensus) late(from uint64) bool {
+	at, down := c.down[from]
+	return down && c.now()-at < c.env.ElectionTimeout
+}
+
 func (c *Consensus) receiveDown(id uint64) {
-	c.down[id] = true
+	c.down[id] = c.now()
 	switch {
 	case c.node == nil || c.err != nil:
 	case c.leads():
