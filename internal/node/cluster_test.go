@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +23,19 @@ type cluster struct {
 	sim   *exec.Sim
 	net   *mesh.Virtual
 	nodes []*world
+	seen  func(mesh.Purpose) // told of every message; may be nil
 }
 
 // newCluster brings up so many nodes: the first begins the cluster, the others join.
 func newCluster(t *testing.T, seed uint64, n int) *cluster {
 	c := &cluster{t: t, sim: exec.NewSim(seed)}
 	c.net = mesh.NewVirtual(c.sim)
+	c.net.Delay = func(_, _ string, p mesh.Purpose) time.Duration {
+		if c.seen != nil {
+			c.seen(p)
+		}
+		return 100 * time.Microsecond
+	}
 	for i := range n {
 		c.add(i)
 	}
@@ -42,7 +50,7 @@ func (c *cluster) add(i int) {
 	}
 	var known []mesh.Peer // what a node keeps beside its data
 	w.cfg = func(cfg *Config) {
-		cfg.Mesh, cfg.Peers = w.name+":1", known
+		cfg.Mesh, cfg.Peers, cfg.SnapshotEvery = w.name+":1", known, 64
 		cfg.PeersChanged = func(list []mesh.Peer) { known = list }
 		if known != nil {
 			return
@@ -199,6 +207,42 @@ func TestAQueueOfOneNodeGrowsWhenOthersJoin(t *testing.T) {
 	u.publish("q", "last")
 	if got := c.nodes[2].login(0).consume("q", 51); got[0] != "m0" || got[50] != "last" {
 		t.Fatalf("consumed %v", got)
+	}
+}
+
+func TestAUsedQueueGrowsByImage(t *testing.T) {
+	c := newCluster(t, 5, 1)
+	large := strings.Repeat("x", 16<<10) // files are dropped once nothing in them lives
+	u := c.nodes[0].login(0)
+	u.declare(durable("q"))
+	for i := range 300 {
+		u.publish("q", fmt.Sprint("m", i)+large)
+	}
+	u.ask("purge", func(done func(*broker.Error)) { u.s.PurgeQueue("q", func(_ uint32, err *broker.Error) { done(err) }) })
+	c.sim.RunFor(time.Second)
+	for i := range 20 { // what a snapshot makes unnecessary goes with the next
+		u.publish("q", fmt.Sprint("n", i)+large)
+	}
+	c.sim.RunFor(time.Second)
+	images := 0
+	c.seen = func(p mesh.Purpose) {
+		if p == mesh.Bulk {
+			images++
+		}
+	}
+	c.add(1)
+	c.add(2)
+	c.await("three copies", func() bool { return len(c.assignment(2, "q").Followers) == 2 })
+	u.publish("q", "last")
+	c.sim.RunFor(time.Second)
+	copies := c.copies("q")
+	for _, s := range copies {
+		if len(copies) != 3 || s.Durable != copies[0].Durable || s.Confirmed != s.Durable {
+			t.Fatalf("copies %+v", copies)
+		}
+	}
+	if images == 0 {
+		t.Fatal("no image was sent: the log still holds everything, and the test shows nothing")
 	}
 }
 

@@ -154,9 +154,14 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 	})
 }
 
-// tooFar notes that a copy misses what this log does not hold any more: it can go on only as an image.
+// tooFar is called when a copy misses what this log does not hold any more: it can go on only with an image, which is sent at once to one
+// that holds nothing yet.
 func (r *replica) tooFar(f *feed, at uint64) {
-	f.Lose()
+	f.lose()
+	if _, ok := r.log.(Images); ok && at == 0 {
+		r.sendImage(f, nil)
+		return
+	}
 	f.reason = fmt.Sprintf("it ends at %d, before what is kept here; it needs an image", at)
 	trace.Warn(r.m.env.Trace, "replica.follower.behind", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
 }

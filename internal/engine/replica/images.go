@@ -142,6 +142,7 @@ func (r *replica) imageChunk(m protocol.ImageChunk) {
 
 // imported goes on as a copy that holds what the image was of.
 func (r *replica) imported() {
+	r.unload() // the state was that of an empty log
 	r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) })
 	r.sayStanding()
 	r.warm()
