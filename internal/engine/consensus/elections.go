@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -283,7 +284,8 @@ func (c *Consensus) receiveMessage(b []byte) {
 			return
 		}
 	}
-	if err := c.node.Step(m); err != nil && m.GetType() != raftpb.MsgProp {
+	// Proposals are dropped while leadership is handed over, and a member may answer before this one knows that it is one, or after it was.
+	if err := c.node.Step(m); err != nil && m.GetType() != raftpb.MsgProp && !errors.Is(err, raft.ErrStepPeerNotFound) {
 		trace.Warn(c.env.Trace, "consensus.message.refused", slog.Any("error", err))
 	}
 }
