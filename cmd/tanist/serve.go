@@ -87,7 +87,11 @@ func logHandler(cfg *config.Config, w io.Writer) slog.Handler {
 func listening(w io.Writer, cfg *config.Config, t *tls.Config, a node.Addresses) {
 	fmt.Fprintf(w, "Tanist %s, node %s, process %d, data in %s\n", version(), cfg.Name, os.Getpid(), cfg.Data)
 	for _, l := range []struct{ what, scheme, address string }{
-		{"AMQP clients", "amqp://", a.AMQP}, {"AMQP clients, TLS", "amqps://", a.AMQPS}, {"admin API", "http://", a.Admin}, {"admin API, TLS", "https://", a.Admins},
+		{"AMQP clients", "amqp://", a.AMQP},
+		{"AMQP clients, TLS", "amqps://", a.AMQPS},
+		{"admin API", "http://", a.Admin},
+		{"admin API, TLS", "https://", a.Admins},
+		{"other nodes", "", a.Mesh},
 	} {
 		if l.address != "" {
 			fmt.Fprintf(w, "%-18s %s%s\n", l.what, l.scheme, reachable(l.address))

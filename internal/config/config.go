@@ -5,6 +5,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,14 @@ type Config struct {
 
 	AMQP, AMQPS   string // addresses to listen on, host:port; empty: not at all
 	Admin, Admins string
+
+	Mesh          string                             // address for other nodes; empty: alone
+	Advertise     struct{ Mesh, AMQP, Admin string } // host or host:port; empty: as listened on
+	Zone          string
+	Join          string // mesh address of a member
+	JoinToken     string // a secret
+	JoinTokenFile string
+	MeshTLS       struct{ Cert, Key, CA string } // PEM files
 
 	TLS struct{ Cert, Key, CA string } // PEM files
 
@@ -90,15 +99,23 @@ func Load(in Input) (*Config, []Effective, error) {
 			}
 			src := layer.source(s)
 			if err := s.set(c, v); err != nil {
-				return nil, nil, fmt.Errorf("%s: %s = %q: %w", src, s.Key, v, err)
+				return nil, nil, fmt.Errorf("%s: %s = %q: %w", src, s.Key, s.shown(v), err)
 			}
-			state[i].Value, state[i].Source = v, src
+			state[i].Value, state[i].Source = s.shown(v), src
 		}
 	}
 	if err := c.check(); err != nil {
 		return nil, nil, err
 	}
 	return c, state, nil
+}
+
+// shown is a value as people may see it.
+func (s Setting) shown(v string) string {
+	if s.Secret && v != "" {
+		return "(secret)"
+	}
+	return v
 }
 
 // check holds what concerns more than one setting.
@@ -115,8 +132,37 @@ func (c *Config) check() error {
 	if c.AMQP == "" && c.AMQPS == "" {
 		return fmt.Errorf("neither amqp nor amqps has an address: no client could connect")
 	}
+	if err := c.checkMesh(); err != nil {
+		return err
+	}
 	if c.Disk.High < c.Disk.Low {
 		return fmt.Errorf("disk.high (%d) is below disk.low (%d): publishers would be blocked and let go at once", c.Disk.High, c.Disk.Low)
+	}
+	return nil
+}
+
+// checkMesh holds what concerns the settings of a cluster.
+func (c *Config) checkMesh() error {
+	own := 0
+	for _, f := range []string{c.MeshTLS.Cert, c.MeshTLS.Key, c.MeshTLS.CA} {
+		if f != "" {
+			own++
+		}
+	}
+	switch {
+	case own != 0 && own != 3:
+		return fmt.Errorf("mesh_cert, mesh_key and mesh_ca go together: set all or none")
+	case c.Mesh == "" && (c.Join != "" || own > 0):
+		return fmt.Errorf("a node that has others listens for them: set mesh to an address, such as :5680")
+	case c.JoinToken != "" && c.JoinTokenFile != "":
+		return fmt.Errorf("join_token and join_token_file: set one of them")
+	case c.Join == "" && (c.JoinToken != "" || c.JoinTokenFile != ""):
+		return fmt.Errorf("a join token without join: set join to the mesh address of a member")
+	case c.Mesh != "" && c.Advertise.Mesh == "":
+		host, _, _ := net.SplitHostPort(c.Mesh)
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			return fmt.Errorf("mesh listens on every address: set mesh_advertise to the host name or address at which other nodes reach this one")
+		}
 	}
 	return nil
 }

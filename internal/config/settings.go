@@ -18,6 +18,7 @@ type Setting struct {
 	Unit    string
 	Bounds  string // for people
 	Doc     string // one sentence
+	Secret  bool   // its value is never shown
 
 	set func(*Config, string) error
 }
@@ -66,6 +67,50 @@ var settings = []Setting{
 	{
 		Key: "admins", Default: "", Bounds: "host:port, or empty", set: text(func(c *Config) *string { return &c.Admins }, address),
 		Doc: "Address of the same over HTTPS. Needs tls.cert and tls.key.",
+	},
+	{
+		Key: "mesh", Default: "", Bounds: "host:port, or empty", set: text(func(c *Config) *string { return &c.Mesh }, address),
+		Doc: "Address for the other nodes of a cluster, over mutual TLS. Empty: this node stays alone.",
+	},
+	{
+		Key: "mesh_advertise", Default: "", Bounds: "host or host:port", set: text(func(c *Config) *string { return &c.Advertise.Mesh }, advertised),
+		Doc: "Where other nodes reach this one; a host alone stands for it with the port of mesh. Needed where mesh listens on every address; then amqp and admin are advertised at the same host.",
+	},
+	{
+		Key: "amqp_advertise", Default: "", Bounds: "host or host:port", set: text(func(c *Config) *string { return &c.Advertise.AMQP }, advertised),
+		Doc: "Where clients reach amqp, as operators are told; the same rules.",
+	},
+	{
+		Key: "admin_advertise", Default: "", Bounds: "host or host:port", set: text(func(c *Config) *string { return &c.Advertise.Admin }, advertised),
+		Doc: "Where operators reach admin, as they are told; the same rules.",
+	},
+	{
+		Key: "zone", Default: "", Bounds: "up to 64 of a-z A-Z 0-9 . _ -", set: text(func(c *Config) *string { return &c.Zone }, zoneName),
+		Doc: "What this node shares its fate with: a rack, a room. Copies are spread over zones first.",
+	},
+	{
+		Key: "join", Default: "", Bounds: "host:port, or empty", set: text(func(c *Config) *string { return &c.Join }, target),
+		Doc: "The mesh address of any member of the cluster that this node joins at its first start. A member's restart needs none and ignores it.",
+	},
+	{
+		Key: "join_token", Default: "", Bounds: "what `tanist join-token` prints", Secret: true, set: text(func(c *Config) *string { return &c.JoinToken }, nil),
+		Doc: "Lets this node join, once. Process lists show flags: give it as TANIST_JOIN_TOKEN, or by join_token_file.",
+	},
+	{
+		Key: "join_token_file", Default: "", Bounds: "a file", set: text(func(c *Config) *string { return &c.JoinTokenFile }, nil),
+		Doc: "File that holds the join token.",
+	},
+	{
+		Key: "mesh_cert", Default: "", Bounds: "a PEM file", set: text(func(c *Config) *string { return &c.MeshTLS.Cert }, nil),
+		Doc: "Certificate chain of this node for the mesh, in place of one that the cluster signs; it holds the URI tanist:///node/NAME. Changed files are taken up without a restart.",
+	},
+	{
+		Key: "mesh_key", Default: "", Bounds: "a PEM file", set: text(func(c *Config) *string { return &c.MeshTLS.Key }, nil),
+		Doc: "Private key of mesh_cert.",
+	},
+	{
+		Key: "mesh_ca", Default: "", Bounds: "a PEM file", set: text(func(c *Config) *string { return &c.MeshTLS.CA }, nil),
+		Doc: "The authorities that sign the nodes' certificates.",
 	},
 	{
 		Key: "tls.cert", Default: "", Bounds: "a PEM file", set: text(func(c *Config) *string { return &c.TLS.Cert }, nil),
@@ -183,6 +228,35 @@ func address(v string) error {
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("port %q: want a number from 0 (any free port) to 65535", port)
+	}
+	return nil
+}
+
+// target is an address to reach somebody at.
+func target(v string) error {
+	if err := address(v); err != nil || v == "" {
+		return err
+	}
+	if host, port, _ := net.SplitHostPort(v); host == "" || port == "0" {
+		return fmt.Errorf("want the host and the port of a node, such as 10.0.0.1:5680")
+	}
+	return nil
+}
+
+// advertised is an address, or a host alone.
+func advertised(v string) error {
+	if v == "" || !strings.Contains(v, ":") || net.ParseIP(v) != nil {
+		return nil
+	}
+	if target(v) != nil {
+		return fmt.Errorf("want a host such as broker-1.example, or host:port")
+	}
+	return nil
+}
+
+func zoneName(v string) error {
+	if v != "" && nodeName(v) != nil {
+		return fmt.Errorf("want up to 64 letters, digits, dots, dashes or underscores")
 	}
 	return nil
 }

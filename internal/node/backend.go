@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/authz"
@@ -22,6 +23,7 @@ type backend struct {
 	version string
 	started time.Time
 	pid     int
+	open    atomic.Bool // clients are listened for
 }
 
 var _ admin.Backend = (*backend)(nil)
@@ -63,24 +65,18 @@ func (b *backend) propose(ctx context.Context, items ...catalog.Item) error {
 
 // change changes the catalog. The error is a *catalog.Refusal, or a *broker.Error.
 func (b *backend) change(ctx context.Context, items ...catalog.Item) error {
-	cmd, err := catalog.Encode(items...)
-	if err != nil {
+	_, err := b.n.change(ctx, items...)
+	switch {
+	case err == nil || catalog.CodeOf(err) != 0:
+		return err
+	case errors.Is(err, catalog.ErrTooLarge), errors.Is(err, catalog.ErrMalformed):
 		return broker.Errorf(broker.Precondition, "%s", err)
 	}
-	type outcome struct {
-		r   catalog.Result
-		err error
-	}
-	o, err := await(ctx, func(done func(outcome)) {
-		b.n.consensus.Propose(cmd, func(r catalog.Result, err error) { done(outcome{r, err}) })
-	})
-	if err != nil {
+	var said *broker.Error
+	if errors.As(err, &said) {
 		return err
 	}
-	if o.err != nil {
-		return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", o.err)
-	}
-	return o.r.Err()
+	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", err)
 }
 
 // told turns a refusal of the catalog into what a client is told.
@@ -192,7 +188,15 @@ func (b *backend) DeletePermission(ctx context.Context, user, vhost string) erro
 }
 
 // Ready implements admin.Backend.
-func (b *backend) Ready() error { return b.n.Ready() }
+func (b *backend) Ready() error {
+	if err := b.n.Ready(); err != nil {
+		return err
+	}
+	if !b.open.Load() {
+		return errors.New("clients are not listened for yet")
+	}
+	return nil
+}
 
 // shards asks every shard for its status.
 func (b *backend) shards(ctx context.Context) ([]gateway.Status, error) {

@@ -176,7 +176,11 @@ func (n *Node) bootstrap() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return catalog.Encode(catalog.Bootstrap(id, hash)...)
+	items := catalog.Bootstrap(id, hash)
+	if n.cfg.Authority.Certificate != "" {
+		items = append(items, catalog.SetAuthority("", n.cfg.Authority))
+	}
+	return catalog.Encode(items...)
 }
 
 // Start brings the node up: the catalog, this run's registration, and a transition for every partition that an earlier run owned. done

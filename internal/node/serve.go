@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/gateway"
+	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/amqp"
@@ -46,9 +49,9 @@ type ServeOptions struct {
 
 // Addresses are where a node listens; empty where it does not.
 type Addresses struct {
-	AMQP, AMQPS, Admin, Admins string
-	Boot                       uint64
-	Took                       time.Duration // from the call of Serve
+	AMQP, AMQPS, Admin, Admins, Mesh string
+	Boot                             uint64
+	Took                             time.Duration // from the call of Serve
 }
 
 // server is a node with its fronts.
@@ -57,9 +60,11 @@ type server struct {
 	opt       ServeOptions
 	exec      exec.Executor
 	node      *Node
+	place     *membership
 	listeners map[string]net.Listener
 	amqp      *amqp.Server
 	admin     *admin.Server
+	backend   *backend
 }
 
 // Serve runs one node on this machine until ctx ends, and then stops it in order. It returns an error if the node cannot start, or not
@@ -80,15 +85,24 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	defer done()
 	s.exec = exec.New(0)
 	defer s.exec.Stop()
-	if err := s.startNode(); err != nil {
+	if err := s.openNode(memory); err != nil {
 		s.closeListeners()
 		return err
 	}
-	s.serveFronts()
+	s.serveAdmin()
+	if err := s.startNode(memory); errors.Is(err, context.Canceled) {
+		return s.stop() // while it waited
+	} else if err != nil {
+		return errors.Join(err, s.stop())
+	}
+	s.listenOn("amqp", s.amqp.Listen, nil)
+	s.listenOn("amqps", s.amqp.Listen, s.opt.TLS)
+	s.backend.open.Store(true)
+	keeper.Go(func() { s.place.keep(memory) })
 	if opt.Listening != nil {
 		opt.Listening(Addresses{
 			AMQP: s.address("amqp"), AMQPS: s.address("amqps"), Admin: s.address("admin"), Admins: s.address("admins"),
-			Boot: s.node.local.Boot, Took: time.Since(start),
+			Mesh: s.node.cfg.Mesh, Boot: s.node.local.Boot, Took: time.Since(start),
 		})
 	}
 	<-ctx.Done()
@@ -98,7 +112,11 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 // listen takes the addresses before anything is touched, so that one that is taken costs nothing.
 func (s *server) listen() error {
 	for _, l := range []struct{ name, address string }{
-		{"amqp", s.cfg.AMQP}, {"amqps", s.cfg.AMQPS}, {"admin", s.cfg.Admin}, {"admins", s.cfg.Admins},
+		{"amqp", s.cfg.AMQP},
+		{"amqps", s.cfg.AMQPS},
+		{"admin", s.cfg.Admin},
+		{"admins", s.cfg.Admins},
+		{"mesh", s.cfg.Mesh},
 	} {
 		if l.address == "" {
 			continue
@@ -130,9 +148,28 @@ func (s *server) closeListeners() {
 	}
 }
 
-func (s *server) startNode() error {
-	n, err := New(Env{Clock: clock.System(), Exec: s.exec, FS: vfs.OS(), Random: rand.Reader, Trace: s.opt.Trace}, Config{
-		Name: s.cfg.Name, Dir: s.cfg.Data, AMQP: s.address("amqp"), Admin: s.address("admin"), Undertaker: session.Undertaker{},
+// openNode opens the data directory and finds out, makes or asks for the node's place in a cluster. What it opened is closed again
+// where that fails.
+func (s *server) openNode(ctx context.Context) error {
+	place, err := openMembership(s.cfg, vfs.OS(), s.opt.Trace)
+	if err != nil {
+		return err
+	}
+	s.place = place
+	env := Env{Clock: clock.System(), Exec: s.exec, FS: vfs.OS(), Random: rand.Reader, Trace: s.opt.Trace}
+	if s.cfg.Mesh != "" {
+		env.Mesh = func(local ident.Instance) (mesh.Mesh, error) {
+			return place.mesh(local, s.listeners["mesh"], registrar{s.node})
+		}
+	}
+	at, host := s.cfg.Advertise, ""
+	meshed := advertised(s.address("mesh"), at.Mesh, "")
+	if meshed != "" {
+		host, _, _ = net.SplitHostPort(meshed) // an address is one
+	}
+	n, err := New(env, Config{
+		Name: s.cfg.Name, Dir: s.cfg.Data, Undertaker: session.Undertaker{}, Mesh: meshed, Zone: s.cfg.Zone, Joining: place.joining(),
+		AMQP: advertised(s.address("amqp"), at.AMQP, host), Admin: advertised(s.address("admin"), at.Admin, host), PeersChanged: place.peersChanged,
 		Storage: storage.Options{FileSize: s.cfg.Disk.File, LowWater: s.cfg.Disk.Low, HighWater: s.cfg.Disk.High},
 		Limits: gateway.Limits{
 			Connections: s.cfg.Limits.Connections, ConnectionsPerUser: s.cfg.Limits.ConnectionsPerUser, Queues: s.cfg.Limits.Queues,
@@ -144,12 +181,47 @@ func (s *server) startNode() error {
 		return err
 	}
 	s.node = n
-	started := make(chan error, 1)
-	n.Start(func(err error) { started <- err })
-	if err := <-started; err != nil {
+	if err := place.settle(ctx, n); err != nil {
 		return errors.Join(err, s.stopNode())
 	}
 	return nil
+}
+
+// startNode waits until clients may come, which takes a quorum of the catalog. It returns context.Canceled where ctx ended before.
+func (s *server) startNode(ctx context.Context) error {
+	started := make(chan error, 1)
+	s.node.Start(func(err error) { started <- err })
+	select {
+	case err := <-started:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.place.adopt(ctx, s.node)
+}
+
+// advertised is where others reach what listens at an address: what the operator says, with the port of the listener if it has none; else
+// the address itself, or if that is every address, the host.
+func advertised(listen, says, host string) string {
+	if listen == "" {
+		return ""
+	}
+	own, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen // a listener's address is one
+	}
+	if says != "" {
+		if net.ParseIP(says) == nil && strings.Contains(says, ":") {
+			return says
+		}
+		return net.JoinHostPort(says, port)
+	}
+	if ip := net.ParseIP(own); host != "" && ip != nil && ip.IsUnspecified() {
+		own = host
+	}
+	return net.JoinHostPort(own, port)
 }
 
 func (s *server) stopNode() error {
@@ -158,7 +230,8 @@ func (s *server) stopNode() error {
 	return <-done
 }
 
-func (s *server) serveFronts() {
+// serveAdmin makes the fronts, and listens for operators: a node that cannot start yet says why.
+func (s *server) serveAdmin() {
 	s.amqp = amqp.New(amqp.Env{
 		Executor: s.exec, BrokerFor: func(loop int) broker.Broker { return s.node.Broker(loop) }, Clock: clock.System(), Trace: s.opt.Trace,
 		Limits: amqp.Limits{
@@ -167,18 +240,15 @@ func (s *server) serveFronts() {
 		},
 		Product: Product, Version: s.opt.Version,
 	})
-	s.admin = admin.New(admin.Env{
-		Backend: &backend{n: s.node, front: s.amqp, version: s.opt.Version, started: time.Now(), pid: os.Getpid()}, Trace: s.opt.Trace,
-		Version: s.opt.Version,
-	})
-	for _, l := range []struct {
-		name   string
-		listen func(net.Listener, *tls.Config)
-		tls    *tls.Config
-	}{{"admin", s.admin.Listen, nil}, {"admins", s.admin.Listen, s.opt.TLS}, {"amqp", s.amqp.Listen, nil}, {"amqps", s.amqp.Listen, s.opt.TLS}} {
-		if ln := s.listeners[l.name]; ln != nil {
-			l.listen(ln, l.tls)
-		}
+	s.backend = &backend{n: s.node, front: s.amqp, version: s.opt.Version, started: time.Now(), pid: os.Getpid()}
+	s.admin = admin.New(admin.Env{Backend: s.backend, Trace: s.opt.Trace, Version: s.opt.Version})
+	s.listenOn("admin", s.admin.Listen, nil)
+	s.listenOn("admins", s.admin.Listen, s.opt.TLS)
+}
+
+func (s *server) listenOn(name string, listen func(net.Listener, *tls.Config), t *tls.Config) {
+	if ln := s.listeners[name]; ln != nil {
+		listen(ln, t)
 	}
 }
 
@@ -186,6 +256,7 @@ func (s *server) serveFronts() {
 func (s *server) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	err := errors.Join(s.amqp.Shutdown(ctx), s.admin.Shutdown(ctx))
-	return errors.Join(err, s.stopNode())
+	err := errors.Join(s.amqp.Shutdown(ctx), s.admin.Shutdown(ctx), s.stopNode())
+	s.closeListeners() // those that were not served yet
+	return err
 }

@@ -54,7 +54,7 @@ func (b *backend) Overview(ctx context.Context) (admin.Overview, error) {
 		Product: Product, Version: b.version, Node: b.n.local.Node, Controller: b.n.local.Node, Started: b.started.UnixMilli(), Nodes: 1,
 		States: map[admin.State]int{}, Connections: b.front.Connections(), PID: b.pid, Blocked: blockedBy(b.n.store.Health()),
 	}
-	if err := b.n.Ready(); err != nil {
+	if err := b.Ready(); err != nil {
 		o.NotReady = err.Error()
 	} else {
 		o.Ready = true

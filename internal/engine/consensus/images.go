@@ -94,6 +94,7 @@ func (c *Consensus) install(w *write) {
 	c.tell(changes)
 	c.forget()
 	c.keepTicking()
+	c.reask(true) // a member that did not know who the others are has dropped their answers
 	c.issue()
 }
 

@@ -84,7 +84,9 @@ func TestRemovedMemberLearnsOfIt(t *testing.T) {
 		for seed := range uint64(10) {
 			cl := newCluster(t, seed)
 			cl.grow(3)
-			cl.change(AddLearner, cl.add().id)
+			learner := cl.add()
+			cl.change(AddLearner, learner.id)
+			cl.await("start", 5*time.Second, func() bool { return learner.started }) // else it knows nobody to learn it from
 			l := cl.leader()
 			m := cl.members[(slices.Index(cl.members, l)+1)%3]
 			switch who {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -56,6 +57,28 @@ func (f *fake) Overview(context.Context) (Overview, error) {
 
 func (f *fake) Nodes(context.Context) ([]Node, error) {
 	return []Node{{Name: "a", AMQP: "127.0.0.1:5672", Live: true, Controller: true, Health: "ok"}}, nil
+}
+
+func (f *fake) JoinToken(_ context.Context, node string, life time.Duration) (Token, error) {
+	return Token{ID: "1", Token: "made for " + node, Node: node, Expires: life.Milliseconds()}, nil
+}
+
+func (f *fake) ReplaceToken(_ context.Context, node string, _ time.Duration) (Token, error) {
+	return Token{ID: "2", Token: "in place of " + node, Node: node}, nil
+}
+
+func (f *fake) RemoveNode(_ context.Context, node string) error {
+	if node != "b" {
+		return broker.Errorf(broker.NotFound, "no node '%s'", node)
+	}
+	return nil
+}
+
+func (f *fake) DrainNode(_ context.Context, node string, draining bool) error {
+	if node != "b" || !draining {
+		return broker.Errorf(broker.NotFound, "no node '%s'", node)
+	}
+	return nil
 }
 
 func (f *fake) Resources(context.Context) ([]Resource, error) {
@@ -178,7 +201,14 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 			}
 			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u").Replace(path)
 			body := ""
+			if strings.Contains(path, "/nodes/") {
+				real = strings.ReplaceAll(path, "{name}", "b")
+			}
 			switch {
+			case strings.HasSuffix(path, "/tokens"), strings.HasSuffix(path, "/replace"):
+				body = `{"ttl":"30m"}`
+			case strings.HasSuffix(path, "/drain"):
+				body = `{"draining":true}`
 			case strings.Contains(path, "/users/"):
 				body = `{"password":"p","roles":["monitoring"]}`
 			case strings.Contains(path, "/permissions/"):

@@ -15,6 +15,8 @@ type Backend interface {
 	// the backend refuses guest otherwise. A wrong user or password is a *broker.Error with code AuthFailed.
 	Authenticate(ctx context.Context, user, password string, loopback bool) (roles []string, err error)
 
+	Members
+
 	Overview(ctx context.Context) (Overview, error)
 	Nodes(ctx context.Context) ([]Node, error)
 	// Resources and Partitions are sorted by virtual host, name and partition.

@@ -121,7 +121,7 @@ func readBody(r *http.Request, into any) error {
 
 // unknown answers for a path or method that there is not.
 func (h *handler) unknown(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
-	for _, method := range []string{"GET", "PUT", "DELETE"} {
+	for _, method := range []string{"GET", "PUT", "POST", "DELETE"} {
 		probe := &http.Request{Method: method, URL: &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath}, Host: r.Host}
 		if _, pattern := mux.Handler(probe); pattern != "/" && pattern != "" {
 			w.Header().Add("Allow", method)

@@ -167,6 +167,28 @@ func choose(vhost, name string) string {
 	return q.Encode()
 }
 
+// JoinToken makes a token for a node that is to join; node and ttl may be empty. Each call makes another.
+func (c *Client) JoinToken(ctx context.Context, q admin.TokenRequest) (t admin.Token, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/tokens", q, &t)
+	return t, err
+}
+
+// ReplaceNode makes a token for a node that is to take the place of a lost one. Each call makes another.
+func (c *Client) ReplaceNode(ctx context.Context, node, ttl string) (t admin.Token, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/nodes/"+url.PathEscape(node)+"/replace", admin.TokenRequest{TTL: ttl}, &t)
+	return t, err
+}
+
+// RemoveNode takes a node out of the cluster.
+func (c *Client) RemoveNode(ctx context.Context, node string) error {
+	return c.do(ctx, http.MethodDelete, "/api/v1/nodes/"+url.PathEscape(node), nil, nil)
+}
+
+// DrainNode says whether a node takes new copies.
+func (c *Client) DrainNode(ctx context.Context, node string, draining bool) error {
+	return c.do(ctx, http.MethodPut, "/api/v1/nodes/"+url.PathEscape(node)+"/drain", admin.Drain{Draining: draining}, nil)
+}
+
 // Users are the users.
 func (c *Client) Users(ctx context.Context) ([]admin.UserAnswer, error) {
 	return get[[]admin.UserAnswer](ctx, c, "/api/v1/users")

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+func newJoinToken() *cobra.Command {
+	var f adminFlags
+	var q admin.TokenRequest
+	c := &cobra.Command{
+		Use: "join-token", Short: "Make a token that lets one node join the cluster, once", Args: cobra.NoArgs,
+		Long: `Makes a token with which one new node joins, once. It is printed here and kept nowhere: give it to the node as TANIST_JOIN_TOKEN, or in a
+file with --join-token-file. Flags are seen in process lists.`,
+		Example: "  tanist join-token --node n2 --ttl 10m",
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			t, err := api.JoinToken(c.Context(), q)
+			if err != nil {
+				return err
+			}
+			return printToken(c, f.json, t)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&q.Node, "node", "", "the only name that may use it (default any)")
+	c.Flags().StringVar(&q.TTL, "ttl", "1h", "how long it can be used, at most 168h")
+	return c
+}
+
+// printToken gives the token alone to programs and pipes, and what to do with it to the other stream.
+func printToken(c *cobra.Command, asJSON bool, t admin.Token) error {
+	if asJSON {
+		return printJSON(c.OutOrStdout(), t)
+	}
+	if _, err := fmt.Fprintln(c.OutOrStdout(), t.Token); err != nil {
+		return err
+	}
+	name, at := first(t.Node, "NAME"), "HOST:PORT"
+	if len(t.Join) > 0 {
+		at = t.Join[0]
+	}
+	_, err := fmt.Fprintf(c.ErrOrStderr(), "Use it until %s:\n  TANIST_JOIN_TOKEN=… tanist serve --name %s --data DIR --mesh ADDRESS --join %s\n",
+		time.UnixMilli(t.Expires).Format(time.DateTime), name, at)
+	return err
+}
+
+func newNode() *cobra.Command {
+	c := &cobra.Command{Use: "node", Short: "List the nodes of the cluster, and change who they are"}
+	c.AddCommand(newNodeList(), newNodeDrain(true), newNodeDrain(false), newNodeRemove(), newNodeReplace())
+	return c
+}
+
+func newNodeList() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "list", Short: "List the members of the cluster", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			nodes, err := api.Nodes(c.Context())
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return printJSON(c.OutOrStdout(), nodes)
+			}
+			return printNodes(c.OutOrStdout(), nodes)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func printNodes(w io.Writer, nodes []admin.Node) error {
+	var rows [][]string
+	for _, n := range nodes {
+		rows = append(rows, []string{
+			n.Name, orDash(n.AMQP), orDash(n.Admin), word(n.Live, "live", "gone"), n.Health, word(n.Controller, "controller", ""),
+			word(n.Draining, "draining", ""),
+		})
+	}
+	return table(w, "NODE AMQP ADMIN STATE HEALTH", rows)
+}
+
+func newNodeDrain(on bool) *cobra.Command {
+	var f adminFlags
+	use, short, said := "drain NAME", "Put no new copies on a node", "node %s takes no new copies; `tanist node undrain` takes it back"
+	if !on {
+		use, short, said = "undrain NAME", "Let a node take new copies again", "node %s takes new copies"
+	}
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			if err := api.DrainNode(c.Context(), args[0], on); err != nil {
+				return err
+			}
+			return done(c, f.json, said, args[0])
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newNodeRemove() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "remove NAME", Short: "Take a node that holds no copies out of the cluster, for good", Args: cobra.ExactArgs(1),
+		Long: `Takes a node out of the cluster. It is refused while the node owns or follows a durable queue or stream. Its data directory never
+becomes a member again: to come back, the node joins with an empty one.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			if err := api.RemoveNode(c.Context(), args[0]); err != nil {
+				return err
+			}
+			return done(c, f.json, "node %s is removed; its data directory is of no more use", args[0])
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newNodeReplace() *cobra.Command {
+	var f adminFlags
+	var ttl string
+	c := &cobra.Command{
+		Use: "replace NAME", Short: "Make a token for a node that takes the place of a lost one", Args: cobra.ExactArgs(1),
+		Long: `Makes a token with which a node with an empty data directory joins under the name of one that is lost, and takes its places. The old
+data directory never becomes a member again. Refused while the node lives.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			t, err := api.ReplaceNode(c.Context(), args[0], ttl)
+			if err != nil {
+				return err
+			}
+			return printToken(c, f.json, t)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&ttl, "ttl", "1h", "how long the token can be used, at most 168h")
+	return c
+}
