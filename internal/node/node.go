@@ -338,8 +338,11 @@ func (n *Node) Ready() error {
 func (n *Node) Stop(done func(error)) {
 	n.mu.Lock()
 	n.stopping = true
-	shards := n.shards
+	shards, leads := n.shards, n.leads
 	n.mu.Unlock()
+	if leads && n.mesh != nil {
+		n.consensus.Transfer(0) // so that the catalog is led while this node is away
+	}
 	for _, s := range shards {
 		s.Shutdown("the node is shutting down")
 	}
