@@ -56,9 +56,11 @@ type Checker struct {
 	restarts   uint64
 	resources  map[string]*resource
 	order      []*resource
-	sessions   map[uint64]uint64 // run in which it is open
+	sessions   map[uint64]bool // open
 	publishes  map[uint64]*publish
 	readers    map[uint64]*reader
+	ended      map[string]bool // owners whose runs are over
+	disturbed  bool
 	anyDamage  bool
 	violations []Violation
 	count      int
@@ -77,9 +79,10 @@ func New() *Checker {
 	return &Checker{
 		run:       1,
 		resources: map[string]*resource{},
-		sessions:  map[uint64]uint64{},
+		sessions:  map[uint64]bool{},
 		publishes: map[uint64]*publish{},
 		readers:   map[uint64]*reader{},
+		ended:     map[string]bool{},
 	}
 }
 
@@ -123,13 +126,22 @@ func (c *Checker) Observe(e Event) {
 	c.events++
 	switch e.Kind {
 	case Opened:
-		c.sessions[e.Session] = c.run
+		c.sessions[e.Session] = true
 	case Closed:
 		delete(c.sessions, e.Session)
 	case Crashed:
 		c.crashed()
 	case Restarted:
 		c.restarts++
+	case Disturbed:
+		c.run++
+		c.disturbed = true
+		if e.Owner != "" {
+			c.ended[e.Owner] = true
+		}
+	case Calm:
+		c.run++
+		c.disturbed = false
 	case Declared:
 		c.declare(e)
 	case Publish:
@@ -160,7 +172,7 @@ func (c *Checker) Observe(e Event) {
 func (c *Checker) ofResource(e Event) {
 	handle := map[Kind]func(*resource, Event){
 		Deleted: c.deleted, Attached: c.attached, Delivered: c.delivered, Settle: c.settle, Settled: c.settled,
-		CursorSent: c.cursorSent, CursorKept: c.cursorKept, Purge: c.purge, Purged: c.purged, Drained: c.drained,
+		CursorSent: c.cursorSent, CursorKept: c.cursorKept, Purge: c.purge, Purged: c.purged, PurgeLost: c.purgeLost, Drained: c.drained,
 		Owned: c.owned, Damaged: c.damaged, Counted: c.counted,
 	}[e.Kind]
 	if handle == nil {
@@ -184,11 +196,12 @@ func (c *Checker) crashed() {
 	clear(c.sessions)
 	for _, r := range c.order {
 		r.forget()
+		r.users = nil
 	}
 }
 
-// live reports whether a session is open in the present run.
-func (c *Checker) live(session uint64) bool { return session != 0 && c.sessions[session] == c.run }
+// live reports whether a session is open.
+func (c *Checker) live(session uint64) bool { return session != 0 && c.sessions[session] }
 
 func (c *Checker) declare(e Event) {
 	if c.resources[e.Resource] != nil {
@@ -282,7 +295,7 @@ func (c *Checker) owned(r *resource, e Event) {
 		c.fail(RuleEpoch, r, 0, "epoch %d after %d", e.Epoch, r.epoch)
 	case e.Epoch == r.epoch && e.Owner != r.owner:
 		c.fail(RuleEpoch, r, 0, "epoch %d has the owners %s and %s", e.Epoch, r.owner, e.Owner)
-	case e.Epoch > r.epoch && (e.Cause == "" || c.restarts == r.restarts):
+	case e.Epoch > r.epoch && !c.ended[r.owner] && (e.Cause == "" || c.restarts == r.restarts):
 		c.fail(RuleCause, r, 0, "epoch %d → %d, owner %s → %s, cause %q, %d restarts since", r.epoch, e.Epoch, r.owner, e.Owner,
 			e.Cause, c.restarts-r.restarts)
 	}

@@ -31,6 +31,10 @@ const (
 	// Crashed ends the broker's run, with all sessions. Restarted gives a cause for owners to change.
 	Crashed   Kind = "crashed"
 	Restarted Kind = "restarted"
+	// Disturbed says that from now on, until Calm, some of the broker's nodes may not hear each other, or not in time: a message may be
+	// with two consumers at once. Owner, if not empty, is an owner whose run has ended. Sessions go on, but for those that are Closed.
+	Disturbed Kind = "disturbed"
+	Calm      Kind = "calm"
 	// Publish gives Message with Digest to Targets, on Lane of Session. Messages of one lane keep their order. Message
 	// numbers are unique in a history.
 	Publish Kind = "publish"
@@ -50,8 +54,10 @@ const (
 	CursorSent Kind = "cursor-sent"
 	CursorKept Kind = "cursor-kept"
 	// Purge was asked of Resource; Purged was answered.
-	Purge  Kind = "purge"
-	Purged Kind = "purged"
+	// PurgeLost says that who asked is gone: whether it was done is not known, but nothing of it is under way.
+	Purge     Kind = "purge"
+	PurgeLost Kind = "purge-lost"
+	Purged    Kind = "purged"
 	// Drained says that all that was left in Resource has been delivered: a queue is empty, a stream was read by Reader from its
 	// head to its tail.
 	Drained Kind = "drained"

@@ -39,6 +39,7 @@ type copyOf struct {
 	held     uint64 // session that holds it unsettled
 	settled  Settlement
 	settleIn uint64 // run in which settled was given by a session that was open
+	heldIn   uint64 // run in which held was handed it
 	seenIn   uint64 // run in which it was last delivered to an open session
 	purge    purgeState
 
@@ -254,13 +255,14 @@ func (c *Checker) hand(r *resource, m *copyOf, e Event) {
 	case r.damaged: // what was settled last may be among what it lost
 	case m.purge == purgedNow:
 		c.fail(RuleSettled, r, m.message, "message %d is delivered; it was purged, and the purge was confirmed", m.message)
-	case m.seenIn == c.run && c.live(e.Session) && !e.Redelivered && !c.repeats(r, m.message):
-		c.fail(RuleFlag, r, m.message, "message %d comes again and does not say so", m.message)
 	case m.kept && m.settled != Requeue:
 		c.fail(RuleSettled, r, m.message, "message %d is delivered; its %s was confirmed", m.message, m.settled)
+	case c.disturbed: // whoever was handed it may have been given up
+	case m.seenIn == c.run && c.live(e.Session) && !e.Redelivered && !c.repeats(r, m.message):
+		c.fail(RuleFlag, r, m.message, "message %d comes again and does not say so", m.message)
 	case (m.settled == Accept || m.settled == Reject) && m.settleIn == c.run && c.live(e.Session):
 		c.fail(RuleSettled, r, m.message, "message %d is delivered again in the run in which it was settled (%s)", m.message, m.settled)
-	case c.live(m.held) && c.live(e.Session):
+	case m.heldIn == c.run && c.live(m.held) && c.live(e.Session):
 		c.fail(RuleHeld, r, m.message, "message %d is delivered to session %d, session %d holds it", m.message, e.Session, m.held)
 	}
 	if !m.seen && r.ordered && m.lane != nil {
@@ -272,7 +274,7 @@ func (c *Checker) hand(r *resource, m *copyOf, e Event) {
 		}
 	}
 	if c.live(e.Session) {
-		m.held = e.Session
+		m.held, m.heldIn = e.Session, c.run
 		m.settled, m.kept, m.seenIn, m.purge = "", false, c.run, notPurged
 	}
 }
@@ -286,7 +288,11 @@ func (c *Checker) settle(r *resource, e Event) {
 	if !c.live(e.Session) && c.live(m.held) {
 		return // a late word of a session that a crash has ended; somebody else has the message by now
 	}
-	m.settled, m.settleIn, m.kept, m.held = e.Settlement, c.sessions[e.Session], false, 0
+	in := uint64(0)
+	if c.live(e.Session) {
+		in = c.run
+	}
+	m.settled, m.settleIn, m.kept, m.held = e.Settlement, in, false, 0
 }
 
 func (c *Checker) settled(r *resource, e Event) {
@@ -343,9 +349,12 @@ func (c *Checker) purged(r *resource, _ Event) {
 	}
 }
 
+// purgeLost gives up what was supposed of a purge.
+func (c *Checker) purgeLost(r *resource, _ Event) { r.forget() }
+
 // forget takes back what was supposed of a run that has ended.
 func (r *resource) forget() {
-	r.purging, r.users = false, nil
+	r.purging = false
 	for _, id := range r.ids {
 		if m := r.messages[id]; m.purge == inPurge {
 			m.purge = notPurged

@@ -15,6 +15,7 @@ import (
 // actor and a broker.Listener.
 type client struct {
 	w       *world
+	host    *host
 	box     exec.Mailbox
 	broker  broker.Broker
 	shard   uint32
@@ -24,7 +25,8 @@ type client struct {
 	ended   bool   // the session is over; a new one begins at the next turn
 	stopped bool   // by Flow
 	blocked bool
-	drains  bool // it empties everything: for the end of a simulation
+	drains  bool   // it empties everything: for the end of a simulation
+	orphan  func() // if not nil, called when the client's node ends
 
 	lanes     [2]uint64
 	seq       uint64
@@ -32,7 +34,8 @@ type client struct {
 	readers   []*reader
 	consumers uint64
 	held      []delivery
-	asking    int // requests without an answer
+	asking    int  // requests without an answer
+	moved     bool // another client comes in its place
 }
 
 // pending is a publish that has no outcome yet.
@@ -88,18 +91,53 @@ func (c *client) next() {
 
 // turn does one random thing and asks for the next turn.
 func (c *client) turn() {
-	defer c.next()
+	defer func() {
+		if !c.moved {
+			c.next()
+		}
+	}()
 	switch {
 	case !c.drains && !c.w.loading:
 		// The load is over; what was begun may end.
 	case c.session == nil || c.ended:
-		c.connect()
+		c.come()
 	case !c.open:
 		// The login is not answered.
 	case c.drains:
 		c.drain()
 	default:
 		c.work()
+	}
+}
+
+// come begins another session, in a cluster mostly at another node.
+func (c *client) come() {
+	if c.id == 0 || !c.w.cluster() || c.drains {
+		c.connect()
+		return
+	}
+	h := c.w.anyHost()
+	if h == nil || h == c.host {
+		c.connect()
+		return
+	}
+	c.w.clients = slices.DeleteFunc(c.w.clients, func(o *client) bool { return o == c })
+	c.moved = true
+	c.w.sim.At(c.w.sim.Now(), c.w.fill)
+}
+
+// die ends the client with its node.
+func (c *client) die() {
+	if c.session != nil && !c.ended && c.w.cluster() {
+		c.w.see(check.Event{Kind: check.Closed, Session: c.id})
+	}
+	c.session, c.ended, c.open = nil, true, false
+	for _, r := range c.readers {
+		c.w.release(r)
+	}
+	if f := c.orphan; f != nil {
+		c.orphan = nil
+		c.w.sim.At(c.w.sim.Now(), f)
 	}
 }
 

@@ -15,6 +15,7 @@ type planned struct {
 	at   time.Duration
 	// a, b and c are drawn for the fault to use as it needs.
 	a, b, c uint64
+	site    uint64
 }
 
 // plan draws which faults happen, and when. It has a source of randomness of its own, so that the load does not depend on it.
@@ -38,7 +39,7 @@ func (w *world) plan() []planned {
 		if at >= w.opt.For {
 			return ps
 		}
-		p := planned{some[rng.IntN(len(some))], at, rng.Uint64(), rng.Uint64(), rng.Uint64()}
+		p := planned{some[rng.IntN(len(some))], at, rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64()}
 		if slices.Contains(w.opt.Skip, len(ps)) {
 			p.kind = ""
 		}
@@ -46,7 +47,7 @@ func (w *world) plan() []planned {
 	}
 }
 
-// schedule has the planned faults happen, each when the node serves and no other one is under way.
+// schedule has the planned faults happen, each when the nodes serve that it needs.
 func (w *world) schedule(ps []planned) {
 	start := w.sim.Now()
 	for i, p := range ps {
@@ -54,12 +55,13 @@ func (w *world) schedule(ps []planned) {
 			continue
 		}
 		w.sim.At(start+p.at, func() {
-			if !w.loading || w.failed() || w.host == nil || !w.host.serving {
+			s := w.sites[p.site%uint64(len(w.sites))]
+			if !w.loading || w.failed() || s.host == nil || !s.host.serving {
 				return
 			}
 			w.injured = append(w.injured, fmt.Sprintf("%d: %s at %v", i, p.kind, w.sim.Now().Round(time.Millisecond)))
-			w.say("FAULT %s", p.kind)
-			w.inject(p)
+			w.say("FAULT %s of %s", p.kind, s.name)
+			s.inject(p)
 		})
 	}
 }
@@ -68,83 +70,84 @@ func between(n uint64, low, high time.Duration) time.Duration {
 	return low + time.Duration(n%uint64(high-low))
 }
 
-func (w *world) inject(p planned) {
-	run := w.counts.Runs
+func (s *site) inject(p planned) {
+	w, h := s.w, s.host
 	after := func(d time.Duration, f func()) {
 		w.sim.At(w.sim.Now()+d, func() {
-			if w.counts.Runs == run && w.loading {
+			if s.host == h && w.loading {
 				f()
 			}
 		})
 	}
 	switch p.kind {
 	case FaultCrash:
-		w.crash(p.a)
-		w.boot()
+		s.crash(p.a)
+		s.boot()
 	case FaultBoot:
-		w.crash(p.a)
-		w.boot()
-		w.bootLoop(p.b%3, p.c)
+		s.crash(p.a)
+		s.boot()
+		s.bootLoop(p.b%3, p.c)
 	case FaultRestart:
-		w.restart(p.a)
+		s.restart(p.a)
 	case FaultWrite, FaultSync:
-		w.disk.FailAfter(p.kind == FaultSync, int(p.a%20))
-		w.broken, w.host.hurt = true, true
+		s.disk.FailAfter(p.kind == FaultSync, int(p.a%20))
+		s.broken, h.hurt = true, true
 		soon := between(p.b, 0, 20*time.Millisecond) // before what failed has been taken note of, or long after
 		if p.b>>32%2 == 0 {
 			soon = between(p.b, 20*time.Millisecond, time.Second)
 		}
 		after(soon, func() {
-			w.crash(p.c)
-			w.boot()
+			s.crash(p.c)
+			s.boot()
 		})
 	case FaultFull:
-		w.disk.Full(true)
-		after(between(p.a, 300*time.Millisecond, 3*time.Second), func() { w.disk.Full(false) })
+		s.disk.Full(true)
+		after(between(p.a, 300*time.Millisecond, 3*time.Second), func() { s.disk.Full(false) })
 	case FaultStall:
-		w.host.stall(p.a)
-		after(between(p.b, time.Second, 5*time.Second), func() { w.host.stall(0) })
+		s.stall(p.a)
+		after(between(p.b, time.Second, 5*time.Second), func() { s.stall(0) })
 	case FaultPause:
-		w.host.exec.Pause(between(p.a, 10*time.Millisecond, 4*time.Second))
+		h.exec.Pause(between(p.a, 10*time.Millisecond, 4*time.Second))
 	case FaultClock:
-		w.clock.Skew(between(p.a, 0, 40*time.Second)-20*time.Second, int64(p.b%2000)-1000)
+		s.clock.Skew(between(p.a, 0, 40*time.Second)-20*time.Second, int64(p.b%2000)-1000)
 	case FaultFlip:
 		w.see(check.Event{Kind: check.Injected})
-		w.flipped = true
+		s.flipped = true
 		if p.a>>32%3 == 0 { // under a node that runs
-			w.say("flipped a bit of %s", w.disk.Flip(p.b, p.c))
+			w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))
 			return
 		}
-		w.crash(p.a)
-		w.say("flipped a bit of %s", w.disk.Flip(p.b, p.c))
-		w.boot()
+		s.crash(p.a)
+		w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))
+		s.boot()
 	}
 }
 
 // bootLoop crashes the node again while it starts.
-func (w *world) bootLoop(times, draw uint64) {
+func (s *site) bootLoop(times, draw uint64) {
 	if times == 0 {
 		return
 	}
+	w := s.w
 	w.sim.At(w.sim.Now()+between(draw, 0, 30*time.Millisecond), func() {
 		if !w.loading || w.failed() {
 			return
 		}
-		w.crash(draw)
-		w.boot()
-		w.bootLoop(times-1, draw*6364136223846793005+1442695040888963407)
+		s.crash(draw)
+		s.boot()
+		s.bootLoop(times-1, draw*6364136223846793005+1442695040888963407)
 	})
 }
 
-// heal takes away every fault that lasts, and starts the node anew if its storage has failed.
+// heal takes away every fault that lasts, and starts nodes anew whose storage has failed.
 func (w *world) heal() {
-	w.disk.Heal()
-	w.clock.Skew(0, 0)
-	if w.host != nil {
-		w.host.stall(0)
-	}
-	if w.host == nil || w.host.hurt {
-		w.crash(w.rng.Uint64())
-		w.boot()
+	for _, s := range w.sites {
+		s.disk.Heal()
+		s.clock.Skew(0, 0)
+		s.stall(0)
+		if s.host == nil || s.host.hurt {
+			s.crash(w.rng.Uint64())
+			s.boot()
+		}
 	}
 }

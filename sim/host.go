@@ -3,47 +3,57 @@ package sim
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/tanist/tanist/check"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/node"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// host is one run of the node.
+// host is one run of a node. It is the sink of what the run says of itself.
 type host struct {
 	w       *world
-	run     uint64
+	site    *site
+	run     uint64 // of all runs
 	exec    *exec.SimNode
 	node    *node.Node
 	loops   int
 	serving bool  // started, and everything that simulations need is there
 	refused error // it did not start
 	hurt    bool  // its storage has failed: it needs to be started anew
-	setup   *client
-	last    []status // as the node said last
-	asked   uint64
+	ears    map[ident.Partition]*ear
 }
 
 // boot starts the node over the disk as it is.
-func (w *world) boot() {
+func (s *site) boot() {
+	w := s.w
 	w.counts.Runs++
-	h := &host{w: w, run: w.counts.Runs, loops: 1 + w.rng.IntN(3)}
-	w.host = h
-	h.exec = w.sim.Node("one", h.loops)
-	w.say("START of run %d on %d loops", h.run, h.loops)
-	n, err := newNode(w, h)
+	s.runs++
+	h := &host{w: w, site: s, run: w.counts.Runs, loops: 1 + w.rng.IntN(3), ears: map[ident.Partition]*ear{}}
+	s.host = h
+	h.exec = w.sim.Node(s.name, h.loops)
+	w.say("START of %s, run %d, on %d loops", s.name, h.run, h.loops)
+	n, err := newNode(h)
 	if err != nil {
 		h.refuse(err)
 		return
 	}
 	h.node = n
-	n.Start(func(err error) {
-		if w.host != h {
+	if w.cluster() && s != w.sites[0] && s.enrolled != n.Local().Store {
+		s.enrol(h)
+		return
+	}
+	s.enrolled = n.Local().Store
+	h.start()
+}
+
+func (h *host) start() {
+	h.node.Start(func(err error) {
+		if h.site.host != h {
 			return
 		}
 		if err != nil {
@@ -54,19 +64,28 @@ func (w *world) boot() {
 	})
 }
 
+// instance names the run as the catalog does; empty if it came to nothing.
+func (h *host) instance() string {
+	if h.node == nil {
+		return ""
+	}
+	return h.node.Local().String()
+}
+
 // refuse notes that the node does not start. On a disk that fails that is right; it is tried again.
 func (h *host) refuse(err error) {
-	h.w.say("the node does not start: %v", err)
+	s := h.site
+	h.w.say("%s does not start: %v", s.name, err)
 	h.exec.Stop()
-	if h.w.flipped {
+	if s.flipped {
 		h.refused = err
 		return
 	}
 	h.w.sim.At(h.w.sim.Now()+200*time.Millisecond, func() {
-		if h.w.host == h {
-			h.w.disk.Heal()
-			h.w.crash(0)
-			h.w.boot()
+		if s.host == h {
+			s.disk.Heal()
+			s.crash(0)
+			s.boot()
 		}
 	})
 }
@@ -75,110 +94,79 @@ func (h *host) refuse(err error) {
 func (h *host) started() {
 	w := h.w
 	if h.node.Ready() != nil {
-		w.later(h.started)
+		h.later(h.started)
+		return
+	}
+	if w.cluster() {
+		h.serving = true
+		h.watch()
+		w.fill()
 		return
 	}
 	w.see(check.Event{Kind: check.Restarted})
-	h.owners(func() {
-		h.setup = h.client(0)
-		h.setup.setUp(func() {
-			h.setup.leave()
-			h.letIn()
-		})
-	})
-}
-
-// letIn starts the clients of this run.
-func (h *host) letIn() {
-	w := h.w
-	n := w.opt.Clients
-	if n == 0 {
-		n = 1 + w.rng.IntN(6)
-	}
-	w.clients = nil
-	for i := range n {
-		c := h.client(i % h.loops)
-		w.clients = append(w.clients, c)
-		c.next()
-	}
-	h.serving = true
+	h.owners(func() { w.prepare(func() { h.serving, w.open, w.want = true, true, w.wanted(); w.fill() }) })
 }
 
 // client makes a client on one of the node's loops.
 func (h *host) client(loop int) *client {
-	c := &client{w: h.w, broker: h.node.Broker(loop), shard: uint32(loop)}
+	c := &client{w: h.w, host: h, broker: h.node.Broker(loop), shard: uint32(loop)}
 	c.box = h.exec.Loop(loop).Spawn("client", c)
 	return c
 }
 
-// crash ends the node at once and leaves the disk as a kernel may.
-func (w *world) crash(how uint64) {
-	if w.host != nil {
-		w.host.exec.Stop()
-		w.see(check.Event{Kind: check.Crashed})
-		w.host = nil
+// prepare has a client make what is not there, and calls then once everything is.
+func (w *world) prepare(then func()) {
+	h := w.sites[0].host
+	if w.cluster() {
+		h = w.anyHost()
 	}
-	w.disk.Crash(how)
-	w.broken = false
-	w.forget()
-}
-
-// forget drops what was only true of the run that has ended.
-func (w *world) forget() {
-	w.clients = nil
-	clear(w.taken)
-	for _, p := range w.producers {
-		p.owner = nil
+	if h == nil {
+		w.sim.At(w.sim.Now()+50*time.Millisecond, func() { w.prepare(then) })
+		return
 	}
-	for _, e := range w.ears {
-		e.said, e.handed, e.order = nil, nil, nil
-		clear(e.mouths)
+	c := h.client(0)
+	w.setup = c
+	if w.cluster() { // with one node, its next start begins anew
+		c.orphan = func() { w.prepare(then) }
 	}
-	for _, t := range w.targets {
-		t.gone = t.gone || t.maker || t.memory || t.busy
-		t.busy = false
-		if t.memory && t.born > 0 {
-			w.see(check.Event{Kind: check.Deleted, Resource: t.key})
-		}
-	}
+	c.setUp(func() {
+		c.leave()
+		c.orphan, w.setup = nil, nil
+		then()
+	})
 }
 
 // restart stops the node in peace and starts it again.
-func (w *world) restart(how uint64) {
-	h := w.host
+func (s *site) restart(how uint64) {
+	w, h := s.w, s.host
 	h.serving = false
 	stopped := false
 	h.node.Stop(func(err error) {
 		if err != nil {
 			w.say("the stop failed: %v", err)
 		}
-		if w.host == h && !stopped {
+		if s.host == h && !stopped {
 			stopped = true
 			w.sim.At(w.sim.Now(), func() {
-				w.crash(how) // what a clean stop leaves unsynced does not matter
-				w.boot()
+				s.crash(how) // what a clean stop leaves unsynced does not matter
+				s.boot()
 			})
 		}
 	})
 	w.sim.At(w.sim.Now()+patience/2, func() {
-		if w.host == h && !stopped {
-			w.fail("the node does not stop")
+		if s.host == h && !stopped {
+			w.fail("%s does not stop", s.name)
 		}
 	})
 }
 
-// stall makes syncs slow, or as fast as they were.
-func (h *host) stall(draw uint64) {
-	if draw == 0 {
-		h.exec.SetLatency(nil)
-		return
+// Emit takes what the node says of itself: a journal that has closed needs another start.
+func (h *host) Emit(e trace.Event) {
+	w := h.w
+	w.sim.Note(e.Name)
+	if w.opt.Verbose != nil {
+		w.say("%s %v %s %v", h.site.name, e.Level, e.Name, e.Attrs)
 	}
-	most := between(draw, 50*time.Millisecond, 3*time.Second)
-	h.exec.SetLatency(func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(most))) })
-}
-
-// hear listens to what the node says of itself: a journal that has closed needs another start.
-func (h *host) hear(e trace.Event) {
 	closed := e.Name == "node.failed"
 	for _, a := range e.Attrs {
 		closed = closed || e.Name == "storage.health" && a.Key == "closed" && a.Value.Kind() == slog.KindBool && a.Value.Bool()
@@ -186,22 +174,26 @@ func (h *host) hear(e trace.Event) {
 	h.hurt = h.hurt || closed
 }
 
-// why says what a node that does not come up says of itself.
-func (w *world) why() string {
-	switch {
-	case w.host == nil:
-		return "the node is down"
-	case w.host.refused != nil:
-		return w.host.refused.Error()
-	case w.host.node == nil:
-		return "it is starting"
+// why says what nodes that do not come up say of themselves.
+func (w *world) why() (text string) {
+	for _, s := range w.sites {
+		switch h := s.host; {
+		case h == nil:
+			text += s.name + " is down; "
+		case h.refused != nil:
+			text += fmt.Sprintf("%s: %v; ", s.name, h.refused)
+		case h.node == nil:
+			text += s.name + " is starting; "
+		default:
+			text += fmt.Sprintf("%s ready: %v; ", s.name, h.node.Ready())
+		}
 	}
 	waiting := 0
 	for _, c := range w.clients {
 		waiting += len(c.waiting)
 	}
-	text := fmt.Sprintf("ready: %v; %d publishes wait", w.host.node.Ready(), waiting)
-	for _, s := range w.host.last {
+	text += fmt.Sprintf("%d publishes wait", waiting)
+	for _, s := range w.last {
 		t := w.target(s.name)
 		if t == nil || s.State != replica.Serving || !w.quiet(s, t) {
 			text += fmt.Sprintf("; %s: %+v", s.name, s.Status)
@@ -215,21 +207,22 @@ func (w *world) lost(text string) { w.fail("%s", text) }
 
 // empty takes everything out of every queue, reads every stream to its end, and says so to the judge.
 func (w *world) empty() bool {
-	if w.failed() || w.host == nil {
+	h := w.anyHost()
+	if w.failed() || h == nil {
 		return false
 	}
-	h := w.host
 	w.loading = false
 	c := h.client(0)
 	c.drains = true
 	w.clients = []*client{c}
 	c.next()
-	from := h.asked + 3 // answers that were asked for before the client took anything do not count
-	h.ask()
-	done := func() bool { return len(c.held) == 0 && c.open && h.asked > from && w.allEmpty(c) && w.allRead(c) }
+	from := w.asked + 3 // answers that were asked for before the client took anything do not count
+	w.ask()
+	done := func() bool { return len(c.held) == 0 && c.open && w.asked > from && w.allEmpty(c) && w.allRead(c) }
 	if !w.await("an empty broker", done) {
 		return false
 	}
+	w.asking++
 	for _, t := range w.targets {
 		if t.gone || t.damaged {
 			continue
@@ -249,12 +242,12 @@ func (w *world) empty() bool {
 // allEmpty reports whether, by the node's own count, queues are empty, and the client has read every stream up to its end. What is
 // damaged cannot be read; a partition that stays closed for another reason is waited for.
 func (w *world) allEmpty(c *client) bool {
-	for _, s := range w.host.last { // all of them first: what is damaged also holds up what dead-letters to it
-		if t := w.target(s.name); t != nil && !t.gone && w.host.damaged(s) {
+	for _, s := range w.last { // all of them first: what is damaged also holds up what dead-letters to it
+		if t := w.target(s.name); t != nil && !t.gone && s.host.damaged(s) {
 			w.damage(t, s.Reason)
 		}
 	}
-	for _, s := range w.host.last {
+	for _, s := range w.last {
 		t := w.target(s.name)
 		if t == nil || t.gone || t.damaged {
 			continue

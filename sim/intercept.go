@@ -1,21 +1,32 @@
 package sim
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 )
 
-// ears listens to what gateways and owners say to each other, because a client cannot learn that a settle was confirmed: AMQP has no
-// word for it, and yet "a settle that was confirmed is never undone" is promised.
+// ears listens to what gateways and the owners of one partition say to each other, because a client cannot learn that a settle was
+// confirmed: AMQP has no word for it, and yet "a settle that was confirmed is never undone" is promised.
 type ears struct {
 	w      *world
 	p      ident.Partition
-	to     protocol.Sender
 	handed []handed // accepted or rejected by clients, in order
-	mouths map[protocol.Gateway]*mouth
-	order  []protocol.Gateway // of mouths
-	said   []said             // settles and cursor moves that are not confirmed, in order
+	said   []said   // settles and cursor moves that are not confirmed, in order
+}
+
+// ear is where one run of a node hears what comes to a partition that it owns.
+type ear struct {
+	*ears
+	h       *host
+	to      protocol.Sender
+	mouths  map[protocol.Gateway]*mouth
+	order   []protocol.Gateway          // of mouths
+	holders map[uint64]protocol.Gateway // who was handed what lies at an offset, by this run
 }
 
 // said is one Settle or Cursor message.
@@ -32,22 +43,49 @@ type said struct {
 type handed struct {
 	message uint64
 	offset  uint64
-	shard   uint32
+	gateway protocol.Gateway
 }
 
-// owner wraps what a gateway sends to the owner of a partition.
-func (w *world) owner(p ident.Partition, to protocol.Sender) protocol.Sender {
+func (w *world) earsOf(p ident.Partition) *ears {
 	e := w.ears[p]
 	if e == nil {
-		e = &ears{w: w, p: p, mouths: map[protocol.Gateway]*mouth{}}
+		e = &ears{w: w, p: p}
 		w.ears[p] = e
+	}
+	return e
+}
+
+func (w *world) sortedEars() []*ears {
+	return slices.SortedFunc(maps.Values(w.ears), func(a, b *ears) int {
+		return cmp.Or(cmp.Compare(a.p.Incarnation, b.p.Incarnation), cmp.Compare(a.p.Index, b.p.Index))
+	})
+}
+
+// forget drops what the gateways of a run have not had confirmed when it ends.
+func (e *ears) forget(h *host) {
+	ours := func(g protocol.Gateway) bool { return g.Node == h.site.name }
+	e.handed = slices.DeleteFunc(e.handed, func(x handed) bool { return ours(x.gateway) })
+	e.said = slices.DeleteFunc(e.said, func(x said) bool { return ours(x.gateway) })
+}
+
+// gateway is one of the run's gateways.
+func (h *host) gateway(shard uint32) protocol.Gateway {
+	return protocol.Gateway{Node: h.site.name, Boot: h.node.Local().Boot, Shard: shard}
+}
+
+// owner wraps what a gateway sends to the owner of a partition, if that is here.
+func (h *host) owner(p ident.Partition, to protocol.Sender) protocol.Sender {
+	e := h.ears[p]
+	if e == nil {
+		e = &ear{ears: h.w.earsOf(p), h: h, mouths: map[protocol.Gateway]*mouth{}, holders: map[uint64]protocol.Gateway{}}
+		h.ears[p] = e
 	}
 	e.to = to
 	return e
 }
 
 // Send implements protocol.Sender for the owner.
-func (e *ears) Send(msg any) {
+func (e *ear) Send(msg any) {
 	switch m := msg.(type) {
 	case protocol.Attach:
 		to := &mouth{e: e, gateway: m.Gateway, to: m.Reply, stream: m.Stream}
@@ -55,6 +93,11 @@ func (e *ears) Send(msg any) {
 			e.order = append(e.order, m.Gateway)
 		}
 		e.mouths[m.Gateway] = to
+		for _, c := range m.Claims {
+			if _, held := e.holders[c.Offset]; !held {
+				e.holders[c.Offset] = m.Gateway
+			}
+		}
 		m.Reply = to
 		msg = m
 	case protocol.Subscribe:
@@ -71,7 +114,7 @@ func (e *ears) Send(msg any) {
 
 // say remembers a settle, once: a resend says the same again. A gateway sends everything that its clients have settled so far in one
 // message, so what was handed in by now is in this one.
-func (e *ears) say(s said, items []protocol.SettleItem) {
+func (e *ear) say(s said, items []protocol.SettleItem) {
 	for _, o := range e.said {
 		if o.gateway == s.gateway && o.seq == s.seq {
 			return
@@ -80,8 +123,10 @@ func (e *ears) say(s said, items []protocol.SettleItem) {
 	s.key = e.w.parts[e.p]
 	keep := e.handed[:0]
 	for _, h := range e.handed {
-		if h.shard == s.gateway.Shard && covers(items, h.offset) {
-			s.messages = append(s.messages, h.message)
+		if h.gateway == s.gateway && covers(items, h.offset) {
+			if holder, known := e.holders[h.offset]; known && holder == h.gateway { // else it has gone to somebody else by now
+				s.messages = append(s.messages, h.message)
+			}
 		} else {
 			keep = append(keep, h)
 		}
@@ -102,7 +147,7 @@ func covers(items []protocol.SettleItem, offset uint64) bool {
 
 // mouth is what the owner sends to one gateway.
 type mouth struct {
-	e       *ears
+	e       *ear
 	gateway protocol.Gateway
 	to      protocol.Sender
 	stream  uint64
@@ -112,8 +157,17 @@ type mouth struct {
 
 // Send implements protocol.Sender for the gateway.
 func (m *mouth) Send(msg any) {
-	if s, ok := msg.(protocol.Settled); ok {
+	switch s := msg.(type) {
+	case protocol.Settled:
 		m.e.settled(m.gateway, s.Seq)
+	case protocol.Deliver:
+		for _, it := range s.Items {
+			m.e.holders[it.Offset] = m.gateway
+		}
+	case protocol.GetDone:
+		if s.OK {
+			m.e.holders[s.Item.Offset] = m.gateway
+		}
 	}
 	m.e.w.opt.plant.toGateway(m, msg)
 }

@@ -29,11 +29,11 @@ func (c *client) remake() {
 	}
 	c.w.see(check.Event{Kind: check.Deleted, Resource: t.key})
 	c.w.counts.Deleted++
-	t.busy = true
-	id, run := c.id, c.w.counts.Runs
+	t.busy, t.by = true, c.host
+	id, h := c.id, c.host
 	c.asking++
 	c.session.DeleteQueue(t.spec.Name, false, false, func(_ uint32, err *broker.Error) {
-		if c.w.counts.Runs != run {
+		if h.site.host != h {
 			return
 		}
 		t.busy, t.gone = false, err == nil || err.Code == broker.NotFound
@@ -45,12 +45,12 @@ func (c *client) remake() {
 
 // declare declares a resource whose incarnation has been named already. done hears whether it is there.
 func (c *client) declare(t *target, done func(bool)) {
-	t.busy = true
-	id, run := c.id, c.w.counts.Runs
+	t.busy, t.by, t.home = true, c.host, c.host
+	id, h := c.id, c.host
 	c.asking++
 	c.w.counts.Declared++
 	c.session.DeclareQueue(t.spec, func(_ broker.QueueInfo, err *broker.Error) {
-		if c.w.counts.Runs != run {
+		if h.site.host != h {
 			return
 		}
 		t.busy, t.gone = false, err != nil
@@ -73,14 +73,14 @@ func (c *client) purge() {
 	key := t.key
 	c.w.counts.Purges++
 	c.w.see(check.Event{Kind: check.Purge, Resource: key})
-	t.busy = true // one purge of a queue at a time, and nothing else meanwhile, so that the history can be judged
-	id, run := c.id, c.w.counts.Runs
+	t.busy, t.by, t.purging = true, c.host, true // one purge of a queue at a time, and nothing else meanwhile, so that the history can be judged
+	id, h := c.id, c.host
 	c.asking++
 	c.session.PurgeQueue(t.spec.Name, func(_ uint32, err *broker.Error) {
-		if c.w.counts.Runs != run {
+		if h.site.host != h {
 			return
 		}
-		t.busy = false
+		t.busy, t.purging = false, false
 		if c.id == id {
 			c.asking--
 		}
@@ -105,7 +105,7 @@ func (c *client) count() {
 			return
 		}
 		c.asking--
-		if err != nil && err.Code == broker.NotFound && !t.maker && !t.memory && !c.w.flipped {
+		if err != nil && err.Code == broker.NotFound && !t.maker && !t.memory && !c.w.flipped() {
 			c.w.fail("%s is not found: %v", t.spec.Name, err)
 		}
 	})
@@ -139,7 +139,7 @@ func (c *client) drain() {
 // asked for again until it is.
 func (c *client) setUp(then func()) {
 	id := c.id
-	again := func() { c.w.later(func() { c.setUp(then) }) }
+	again := func() { c.host.later(func() { c.setUp(then) }) }
 	if c.session == nil || c.ended || !c.open {
 		if c.session == nil || c.ended {
 			c.connect()
@@ -177,10 +177,10 @@ func (c *client) setUp(then func()) {
 func (c *client) find(t *target, done func(bool)) {
 	spec := t.spec
 	spec.Passive = true
-	t.busy = true
-	run := c.w.counts.Runs
+	t.busy, t.by = true, c.host
+	h := c.host
 	c.session.DeclareQueue(spec, func(_ broker.QueueInfo, err *broker.Error) {
-		if c.w.counts.Runs != run {
+		if h.site.host != h {
 			return
 		}
 		t.busy = false
@@ -191,6 +191,7 @@ func (c *client) find(t *target, done func(bool)) {
 		case err.Code == broker.NotFound:
 			if t.born == 0 || t.maker || t.memory {
 				t.next()
+				t.lost = false
 				c.w.see(t.event())
 			}
 			c.declare(t, done)

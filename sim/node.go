@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/node"
 	"github.com/tanist/tanist/internal/port/exec"
@@ -16,21 +18,42 @@ import (
 const guest = "$argon2id$v=19$m=8,t=1,p=1$c2ltdWxhdGlvbnM$QammyDmdSZucNn9wLIGB2A"
 
 // newNode assembles the production node over simulated ports.
-func newNode(w *world, h *host) (*node.Node, error) {
-	return node.New(node.Env{
-		Clock: w.clock, Exec: h.exec, FS: w.opt.plant.disk(w, w.disk), Trace: w, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, "node"),
-		Store: w.witness.store, Owner: w.owner,
-	}, node.Config{
-		Name: "one", Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8), GuestHash: func() (string, error) { return guest, nil },
-	})
+func newNode(h *host) (*node.Node, error) {
+	w, s := h.w, h.site
+	env := node.Env{
+		Clock: s.clock, Exec: h.exec, FS: w.opt.plant.disk(w, s.disk), Trace: h, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, s.name),
+		Store: s.witness.store, Owner: h.owner,
+	}
+	cfg := node.Config{
+		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8),
+		GuestHash: func() (string, error) { return guest, nil },
+	}
+	if w.cluster() {
+		env.Mesh = s.mesh
+		cfg.Mesh, cfg.Zone = s.address(), s.zone()
+		cfg.Joining, cfg.Peers = s.joins()
+		cfg.PeersChanged = func(list []mesh.Peer) { s.peers = list }
+	}
+	return node.New(env, cfg)
 }
 
-// status is what the node says of one partition.
+// joins says whether the node's store, if it is fresh, is told the catalog by others, and by whom.
+func (s *site) joins() (bool, []mesh.Peer) {
+	if s.peers != nil || s.runs == 1 && s == s.w.sites[0] {
+		return s.enrolled.IsZero() && s != s.w.sites[0], s.peers
+	}
+	first := s.w.sites[0]
+	return s != first, []mesh.Peer{{Node: first.name, Store: first.enrolled, Address: first.address()}}
+}
+
+// status is what a node says of one partition.
 type status struct {
 	replica.Status
 	name  string
 	epoch uint64 // of the assignment
 	owner string
+	owned bool // here
+	host  *host
 }
 
 // damaged reports whether the node says that what it holds of the partition is broken. One whose journal has failed closes everything
@@ -42,7 +65,7 @@ func (h *host) damaged(s status) bool {
 // statuses asks for the partitions of all resources, in order of name.
 func (h *host) statuses(done func([]status)) {
 	h.node.Statuses(func(list []replica.Status) {
-		if h.w.host != h {
+		if h.site.host != h {
 			return
 		}
 		var out []status
@@ -50,7 +73,9 @@ func (h *host) statuses(done func([]status)) {
 			for _, x := range list {
 				if r := v.Incarnation(x.Partition.Incarnation); r != nil {
 					a := r.Partitions[x.Partition.Index]
-					out = append(out, status{Status: x, name: r.Name, epoch: a.Epoch, owner: a.Owner.String()})
+					out = append(out, status{
+						Status: x, name: r.Name, epoch: a.Epoch, owner: a.Owner.String(), owned: a.Owner == h.node.Local(), host: h,
+					})
 				}
 			}
 		})
@@ -59,15 +84,40 @@ func (h *host) statuses(done func([]status)) {
 	})
 }
 
-// ask keeps the node's last answer about its partitions fresh.
-func (h *host) ask() {
-	h.w.later(func() {
-		h.statuses(func(list []status) {
-			h.last = list
-			h.asked++
-			h.ask()
+// ask keeps the nodes' last answers about what they own fresh, until it is called again.
+func (w *world) ask() {
+	w.asking++
+	w.askAgain(w.asking)
+}
+
+func (w *world) askAgain(turn uint64) {
+	w.sim.At(w.sim.Now()+time.Duration(1+w.rng.IntN(5))*time.Millisecond, func() {
+		if w.asking != turn || w.failed() {
+			return
+		}
+		w.collect(func(all []status) {
+			w.last = slices.DeleteFunc(all, func(s status) bool { return w.cluster() && !s.owned })
+			w.asked++
+			if w.asking == turn {
+				w.askAgain(turn)
+			}
 		})
 	})
+}
+
+// collect asks every node that serves for its copies.
+func (w *world) collect(done func([]status)) {
+	var all []status
+	up := w.hosts()
+	left := len(up)
+	for _, h := range up {
+		h.statuses(func(list []status) {
+			all = append(all, list...)
+			if left--; left == 0 {
+				done(all)
+			}
+		})
+	}
 }
 
 // owners records who owns what, and what is damaged, and then calls done.
@@ -82,7 +132,7 @@ func (h *host) owners(done func()) {
 			if h.damaged(s) {
 				w.damage(t, s.Reason)
 			}
-			if slices.Contains(w.witness.torn, s.Partition) {
+			if slices.Contains(h.site.witness.torn, s.Partition) {
 				w.say("%s has lost its torn end", t.key)
 				w.see(check.Event{Kind: check.Damaged, Resource: t.key})
 			}

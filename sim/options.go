@@ -9,6 +9,8 @@ import (
 // Options say what to simulate. The zero value of everything but Seed is a sensible default.
 type Options struct {
 	Seed uint64 `json:"seed"`
+	// Nodes is how many nodes make a cluster; 0 and 1 are one node alone.
+	Nodes int `json:"nodes,omitempty"`
 	// For is how long clients work, in virtual time; default 4 s. Faults come within it, healing and judging after.
 	For time.Duration `json:"for"`
 	// Faults are those that may happen; nil means all of them. Which of them do is drawn from the seed.
@@ -74,6 +76,9 @@ func (r Result) Failed() bool { return r.Failure != "" }
 func (r Result) Command() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tanist sim --seed %d", r.Options.Seed)
+	if r.Options.Nodes > 1 {
+		fmt.Fprintf(&b, " --nodes %d", r.Options.Nodes)
+	}
 	if r.Options.For != defaultFor {
 		fmt.Fprintf(&b, " --virtual %s", r.Options.For)
 	}

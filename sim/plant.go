@@ -11,16 +11,16 @@ type plant interface {
 	// disk stands between the node and its files.
 	disk(w *world, fs vfs.FS) vfs.FS
 	// log stands between a replica and the log of one copy. The witness hears what it says.
-	log(w *world, l replica.Log) replica.Log
+	log(s *site, l replica.Log) replica.Log
 	// toOwner and toGateway pass messages on.
-	toOwner(e *ears, msg any)
+	toOwner(e *ear, msg any)
 	toGateway(m *mouth, msg any)
 }
 
 // honest plants nothing.
 type honest struct{}
 
-func (honest) disk(_ *world, fs vfs.FS) vfs.FS         { return fs }
-func (honest) log(_ *world, l replica.Log) replica.Log { return l }
-func (honest) toOwner(e *ears, msg any)                { e.to.Send(msg) }
-func (honest) toGateway(m *mouth, msg any)             { m.to.Send(msg) }
+func (honest) disk(_ *world, fs vfs.FS) vfs.FS        { return fs }
+func (honest) log(_ *site, l replica.Log) replica.Log { return l }
+func (honest) toOwner(e *ear, msg any)                { e.to.Send(msg) }
+func (honest) toGateway(m *mouth, msg any)            { m.to.Send(msg) }

@@ -77,8 +77,8 @@ type confirmEarly struct {
 	deaf bool
 }
 
-func (p confirmEarly) log(w *world, l replica.Log) replica.Log {
-	w.witness.deaf = p.deaf
+func (p confirmEarly) log(s *site, l replica.Log) replica.Log {
+	s.witness.deaf = p.deaf
 	return earlyLog{l}
 }
 
@@ -120,7 +120,7 @@ func (lyingFile) Sync() error { return nil }
 // noPromise answers a seal without having made its promise durable.
 type noPromise struct{ honest }
 
-func (noPromise) log(_ *world, l replica.Log) replica.Log { return promisingLog{l} }
+func (noPromise) log(_ *site, l replica.Log) replica.Log { return promisingLog{l} }
 
 type promisingLog struct{ replica.Log }
 
@@ -156,7 +156,7 @@ type swap struct {
 	held *protocol.Publish
 }
 
-func (s *swap) toOwner(e *ears, msg any) {
+func (s *swap) toOwner(e *ear, msg any) {
 	m, ok := msg.(protocol.Publish)
 	switch {
 	case ok && s.held == nil && m.Count == 1:
@@ -183,7 +183,7 @@ type stale struct {
 	n   int
 }
 
-func (s *stale) toOwner(e *ears, msg any) {
+func (s *stale) toOwner(e *ear, msg any) {
 	if m, ok := msg.(protocol.Publish); ok {
 		s.n++
 		i := slices.IndexFunc(s.old, func(o protocol.Publish) bool {
@@ -204,7 +204,7 @@ func (s *stale) toOwner(e *ears, msg any) {
 // loseSettles drops settles and says that they are confirmed.
 type loseSettles struct{ honest }
 
-func (loseSettles) toOwner(e *ears, msg any) {
+func (loseSettles) toOwner(e *ear, msg any) {
 	if m, ok := msg.(protocol.Settle); ok && e.mouths[m.Gateway] != nil && m.Seq%3 == 0 {
 		e.mouths[m.Gateway].Send(protocol.Settled{Partition: m.Partition, Stream: m.Stream, Seq: m.Seq})
 		return
@@ -215,7 +215,7 @@ func (loseSettles) toOwner(e *ears, msg any) {
 // loseCursors does the same to cursors.
 type loseCursors struct{ honest }
 
-func (loseCursors) toOwner(e *ears, msg any) {
+func (loseCursors) toOwner(e *ear, msg any) {
 	if m, ok := msg.(protocol.Cursor); ok && e.mouths[m.Gateway] != nil {
 		e.mouths[m.Gateway].Send(protocol.Settled{Partition: m.Partition, Stream: m.Stream, Seq: m.Seq})
 		return
@@ -239,7 +239,7 @@ type flipRead struct {
 	reads int
 }
 
-func (p *flipRead) log(_ *world, l replica.Log) replica.Log { return turningLog{l, p} }
+func (p *flipRead) log(_ *site, l replica.Log) replica.Log { return turningLog{l, p} }
 
 type turningLog struct {
 	replica.Log

@@ -16,7 +16,11 @@ type target struct {
 	spec    broker.QueueSpec
 	key     string // of the present incarnation, in the history
 	gone    bool   // it does not exist, or nobody knows whether it does
-	busy    bool   // a declaration or deletion is under way
+	busy    bool   // a declaration, deletion or purge is under way
+	by      *host  // through which
+	purging bool   // it is a purge
+	home    *host  // where it was declared last
+	lost    bool   // it went with its home
 	damaged bool   // the node says so
 	lane    uint64 // of its named producer
 	born    int    // incarnations so far

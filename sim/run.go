@@ -44,29 +44,55 @@ func (w *world) runSafely() {
 // run is a simulation from its first start to the verdict.
 func (w *world) run() {
 	faults := w.plan()
-	w.boot()
-	if !w.await("the first start", func() bool { return w.host != nil && w.host.serving }) {
+	w.found()
+	if !w.await("the first start", func() bool { return w.open && w.serving() }) {
 		return
 	}
 	w.load(faults)
 	w.heal()
-	if w.refusesDamage() || !w.await("service after the faults", func() bool { return w.host != nil && w.host.serving }) {
+	if w.refusesDamage() || !w.await("service after the faults", w.serving) {
 		return
 	}
 	if !w.quiesce() || !w.empty() {
 		return
 	}
 	// What was confirmed as settled stays so over one more crash, and what was read is where it was.
-	w.crash(w.rng.Uint64())
-	w.boot()
-	if w.await("service after the last crash", func() bool { return w.host != nil && w.host.serving }) {
+	for _, s := range w.sites {
+		s.crash(w.rng.Uint64())
+	}
+	for _, s := range w.sites {
+		s.boot()
+	}
+	if w.await("service after the last crash", w.serving) {
 		w.empty()
+	}
+}
+
+// found starts the first node, and has the others join it, before or after there is anything to copy.
+func (w *world) found() {
+	first := w.sites[0]
+	first.boot()
+	if !w.cluster() {
+		return
+	}
+	begin := func() { w.prepare(func() { w.open, w.want = true, w.wanted(); w.fill() }) }
+	if !w.await("the first node", func() bool { return first.host != nil && first.host.serving }) {
+		return
+	}
+	if w.opt.Seed%3 == 0 {
+		begin()
+	}
+	for _, s := range w.sites[1:] {
+		s.boot()
+	}
+	if w.await("the other nodes", w.serving) && w.opt.Seed%3 != 0 {
+		begin()
 	}
 }
 
 // await lets virtual time pass until cond holds, for as long as the node may take.
 func (w *world) await(what string, cond func() bool) bool {
-	w.sim.RunUntil(func() bool { return cond() || w.failed() || w.flipped && w.host != nil && w.host.refused != nil }, patience)
+	w.sim.RunUntil(func() bool { return cond() || w.failed() || w.refusesDamage() }, patience)
 	if w.failed() || w.refusesDamage() {
 		return false
 	}
@@ -79,7 +105,10 @@ func (w *world) await(what string, cond func() bool) bool {
 
 // refusesDamage reports whether the node does not start because what it kept was damaged on purpose, and says so. That is as good an
 // end as any: there is no other copy to repair it from.
-func (w *world) refusesDamage() bool { return w.flipped && w.host != nil && w.host.refused != nil }
+func (w *world) refusesDamage() bool {
+	h := w.sites[0].host
+	return !w.cluster() && w.sites[0].flipped && h != nil && h.refused != nil
+}
 
 // load has clients work while the planned faults happen.
 func (w *world) load(faults []planned) {

@@ -132,6 +132,7 @@ func TestOneSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := Options{Seed: seed, Verbose: func(line string) { t.Log(line) }}
+	opt.Nodes, _ = strconv.Atoi(os.Getenv("SIM_NODES"))
 	switch f := os.Getenv("SIM_FAULTS"); f {
 	case "":
 	case "none":

@@ -14,6 +14,7 @@ import (
 // it: storage's word must outlive a crash (design 2 §3, §10).
 type witness struct {
 	w      *world
+	site   *site
 	copies map[ident.Partition]*testimony
 	last   time.Duration // when the last group was reported as done
 	torn   []ident.Partition
@@ -29,7 +30,9 @@ type testimony struct {
 	deleted bool
 }
 
-func newWitness(w *world) *witness { return &witness{w: w, copies: map[ident.Partition]*testimony{}} }
+func newWitness(s *site) *witness {
+	return &witness{w: s.w, site: s, copies: map[ident.Partition]*testimony{}}
+}
 
 func (n *witness) of(p ident.Partition) *testimony {
 	t := n.copies[p]
@@ -49,7 +52,7 @@ func (n *witness) store(s replica.Store) replica.Store {
 		n.hold(im)
 	}
 	for p, t := range n.copies {
-		if !n.deaf && !n.w.flipped && !found[p] && !t.deleted && t.tail.Position > 0 {
+		if !n.deaf && !n.site.flipped && !found[p] && !t.deleted && t.tail.Position > 0 {
 			n.w.lost(fmt.Sprintf("the store had confirmed entries of %v up to position %d and has no such copy", p, t.tail.Position))
 		}
 	}
@@ -63,7 +66,7 @@ func (n *witness) hold(im partition.Image) {
 		return
 	}
 	switch {
-	case im.Tail.Position < t.tail.Position && n.w.flipped && t.at == n.last && im.Tail.Position >= t.before.Position:
+	case im.Tail.Position < t.tail.Position && n.site.flipped && t.at == n.last && im.Tail.Position >= t.before.Position:
 		// No later frame says of the last group that it was synced. A bit that turned there looks like a torn end (design 3, "Start"),
 		// and with one copy nobody knows better.
 		n.torn = append(n.torn, im.Partition)
@@ -100,22 +103,22 @@ func (s *witnessedStore) Copies() []replica.Log {
 
 func (n *witness) log(l replica.Log) replica.Log {
 	p := l.Image().Partition
-	return &witnessedLog{Log: n.w.opt.plant.log(n.w, l), w: n.w, t: n.of(p)}
+	return &witnessedLog{Log: n.w.opt.plant.log(n.site, l), n: n, run: n.site.runs, t: n.of(p)}
 }
 
 // witnessedLog notes what is reported as done.
 type witnessedLog struct {
 	replica.Log
-	w *world
-	t *testimony
+	n   *witness
+	run uint64
+	t   *testimony
 }
 
 func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done func(error)) {
-	run := l.w.counts.Runs
 	l.Log.Append(b, link, urgent, func(err error) {
-		if err == nil && l.w.counts.Runs == run {
-			if now := l.w.sim.Now(); l.t.at != now {
-				l.t.at, l.t.before, l.w.witness.last = now, l.t.tail, now
+		if err == nil && l.n.site.runs == l.run {
+			if now := l.n.w.sim.Now(); l.t.at != now {
+				l.t.at, l.t.before, l.n.last = now, l.t.tail, now
 			}
 			l.t.tail = l.t.tail.After(b, link)
 		}
@@ -124,9 +127,8 @@ func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done 
 }
 
 func (l *witnessedLog) SetPromise(epoch uint64, done func(error)) {
-	run := l.w.counts.Runs
 	l.Log.SetPromise(epoch, func(err error) {
-		if err == nil && l.w.counts.Runs == run {
+		if err == nil && l.n.site.runs == l.run {
 			l.t.promise = max(l.t.promise, epoch)
 		}
 		done(err)

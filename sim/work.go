@@ -174,7 +174,7 @@ func (c *client) settleSome(n int, how broker.Settlement, as check.Settlement) {
 			c.w.counts.Rejected++
 		}
 		if as != check.Requeue {
-			c.w.handIn(d, c.shard)
+			c.handIn(d)
 		}
 		c.w.see(check.Event{Kind: check.Settle, Resource: d.r.key, Session: c.id, Message: d.message, Settlement: as})
 	}

@@ -7,32 +7,33 @@ import (
 
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/storage"
-	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
-	"github.com/tanist/tanist/internal/port/trace"
-	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // world is one simulation.
 type world struct {
 	opt     Options
 	sim     *exec.Sim
-	clock   *clock.Sim
-	disk    *vfs.Memory
-	flipped bool
+	net     *mesh.Virtual // nil: one node
+	sites   []*site
 	storage storage.Options
 	// snapshots is after how many entries a state is saved.
 	snapshots uint64
-	broken    bool // a write or sync of this run was made to fail
 	judge     *check.Checker
 	rng       *rand.Rand // of load and faults
-	host      *host
 
 	targets   []*target
 	clients   []*client
 	producers []*producer
+	want      int  // clients at a time
+	open      bool // they may come
 	loading   bool
+	setup     *client       // that makes what is missing
+	last      []status      // as the nodes said last
+	asked     uint64        // how often they said it
+	asking    uint64        // counts those who ask
 	pace      time.Duration // most that a client waits between two turns
 
 	numbers  uint64
@@ -45,8 +46,8 @@ type world struct {
 	offsets map[string][]uint64        // message at each offset seen, by key
 	parts   map[ident.Partition]string // key, by partition
 	ears    map[ident.Partition]*ears
-	witness *witness
 	taken   map[string]*reader // who works under a cursor
+	known   map[string]known   // owners, by key
 }
 
 func newWorld(opt Options) *world {
@@ -54,11 +55,15 @@ func newWorld(opt Options) *world {
 	w := &world{
 		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
 		targets: makeTargets(), tops: map[string]uint64{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
-		taken: map[string]*reader{},
+		taken: map[string]*reader{}, known: map[string]known{},
 	}
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
-	w.clock = clock.NewSim(w.sim.Now, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	w.disk, w.witness = vfs.NewMemory(opt.Seed), newWitness(w)
+	for i := range max(opt.Nodes, 1) {
+		w.sites = append(w.sites, newSite(w, i))
+	}
+	if w.cluster() {
+		w.net = mesh.NewVirtual(w.sim)
+	}
 	w.snapshots = 1 << w.rng.IntN(11)
 	w.storage = storage.Options{
 		FileSize: 256 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
@@ -134,11 +139,11 @@ func (w *world) nextMessage() uint64 {
 	return w.messages
 }
 
-// later calls f after a few virtual milliseconds, if the node still runs by then.
-func (w *world) later(f func()) {
-	run := w.counts.Runs
+// later calls f after a few virtual milliseconds, if the run is still on by then.
+func (h *host) later(f func()) {
+	w := h.w
 	w.sim.At(w.sim.Now()+time.Duration(1+w.rng.IntN(5))*time.Millisecond, func() {
-		if w.counts.Runs == run && w.host != nil {
+		if h.site.host == h {
 			f()
 		}
 	})
@@ -157,17 +162,6 @@ func (w *world) failed() bool { return w.fault != nil || w.judge.Failed() }
 func (w *world) say(format string, a ...any) {
 	if w.opt.Verbose != nil {
 		w.opt.Verbose(fmt.Sprintf("%12v  ", w.sim.Now()) + fmt.Sprintf(format, a...))
-	}
-}
-
-// Emit takes what the node says of itself.
-func (w *world) Emit(e trace.Event) {
-	w.sim.Note(e.Name)
-	if w.opt.Verbose != nil {
-		w.say("%v %s %v", e.Level, e.Name, e.Attrs)
-	}
-	if w.host != nil {
-		w.host.hear(e)
 	}
 }
 
@@ -200,8 +194,7 @@ func describe(e check.Event) string {
 }
 
 // handIn notes that a client gave a final settle to its gateway.
-func (w *world) handIn(d delivery, shard uint32) {
-	if e := w.ears[d.ref.Partition]; e != nil {
-		e.handed = append(e.handed, handed{message: d.message, offset: d.ref.Offset, shard: shard})
-	}
+func (c *client) handIn(d delivery) {
+	e := c.w.earsOf(d.ref.Partition)
+	e.handed = append(e.handed, handed{message: d.message, offset: d.ref.Offset, gateway: c.host.gateway(c.shard)})
 }

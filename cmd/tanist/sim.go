@@ -25,11 +25,11 @@ type simOptions struct {
 func newSim() *cobra.Command {
 	var o simOptions
 	c := &cobra.Command{
-		Use: "sim", Short: "Run a node in virtual time, under faults, and judge what its clients saw", Args: cobra.NoArgs,
-		Long: `Runs the node itself on one thread in virtual time, over a disk that crashes, fails and lies, under clients that publish, consume, settle,
-move cursors, declare and delete. What they see is judged. A seed replays exactly; the command that repeats a failure is printed, made
+		Use: "sim", Short: "Run nodes in virtual time, under faults, and judge what their clients saw", Args: cobra.NoArgs,
+		Long: `Runs the node itself, or with --nodes a cluster of them, on one thread in virtual time, over disks that crash, fail and lie and a network
+that cuts and delays, under clients that publish, consume, settle, move cursors, declare and delete. What they see is judged. A seed replays exactly; the command that repeats a failure is printed, made
 as small as it can be. Without --seed it draws seeds and goes on for --for or --runs.`,
-		Example: "  tanist sim --seed 7\n  tanist sim --for 8h",
+		Example: "  tanist sim --seed 7\n  tanist sim --nodes 3 --seed 7\n  tanist sim --nodes 3 --for 8h",
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, f := range o.faults {
 				if !slices.Contains(sim.Faults, sim.Fault(f)) {
@@ -42,6 +42,7 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	}
 	p := c.Flags()
 	p.Uint64Var(&o.opt.Seed, "seed", 0, "seed of the first run (default: drawn)")
+	p.IntVar(&o.opt.Nodes, "nodes", 1, "how many nodes make a cluster")
 	p.IntVar(&o.runs, "runs", 0, "how many runs, with seeds one after another; 0 is 1 with --seed, else without end")
 	p.DurationVar(&o.limit, "for", 0, "end after this time; 0 is never")
 	p.DurationVar(&o.opt.For, "virtual", 0, "virtual time that clients work in each run")

@@ -156,6 +156,49 @@ func (c *cluster) voters(i int) (n int) {
 	return n
 }
 
+// TestNodesAreReadyWhereOtherCopiesWereChosen has every node come back at once: what one owned before may be another's now, and it must
+// not wait for it.
+func TestNodesAreReadyWhereOtherCopiesWereChosen(t *testing.T) {
+	c := newCluster(t, 5, 3)
+	u := c.nodes[0].login(0)
+	for i := range 9 {
+		u.declare(durable(fmt.Sprint("q", i)))
+	}
+	before := map[string]string{}
+	for i := range 9 {
+		before[fmt.Sprint("q", i)] = c.assignment(0, fmt.Sprint("q", i)).Owner.Node
+	}
+	for i := range c.nodes {
+		c.kill(i)
+	}
+	starts := 0
+	for _, w := range c.nodes {
+		n, err := w.make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.n = n
+		n.Start(func(err error) {
+			if starts++; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c.await("the starts", func() bool { return starts == len(c.nodes) })
+	for _, w := range c.nodes {
+		c.await("readiness of "+w.name, func() bool { return w.n.Ready() == nil })
+	}
+	moved := 0
+	for name, owner := range before {
+		if c.assignment(0, name).Owner.Node != owner {
+			moved++
+		}
+	}
+	if moved == 0 {
+		t.Fatal("no queue has moved, which this test is about")
+	}
+}
+
 func durable(name string) broker.QueueSpec {
 	return broker.QueueSpec{Name: name, Kind: catalog.Queue, Durable: true}
 }

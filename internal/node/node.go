@@ -427,6 +427,10 @@ func newEpochs(c *catalog.Change) (n uint64) {
 	return n
 }
 
+// Propose gives the catalog a command, on whichever node it is. done is called once, on the catalog's loop: with what came of it, or
+// with an error where that is not known. The registrar writes who joined with it.
+func (n *Node) Propose(cmd []byte, done func(catalog.Result, error)) { n.consensus.Propose(cmd, done) }
+
 // proposeCommand is what the controller does things with.
 func (n *Node) proposeCommand(cmd []byte, done func(error)) {
 	n.consensus.Propose(cmd, func(_ catalog.Result, err error) { done(err) })
