@@ -214,11 +214,16 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 	if err != nil {
 		return // what is not known stays 0
 	}
+	g.Refusals = map[string]uint64{}
 	for _, s := range shards {
 		g.Published += s.Published
 		g.Confirmed += s.Confirmed
 		g.Refused += s.Refused
 		g.Unknown += s.Unknown
+		g.Refusals["full"] += s.RefusedFull
+		g.Refusals["copies"] += s.RefusedCopies
+		g.Refusals["unreached"] += s.RefusedUnreached
+		g.Refusals["other"] += s.RefusedOther
 		g.Returned += s.Returned
 		g.Delivered += s.Delivered
 		g.Redelivered += s.Again

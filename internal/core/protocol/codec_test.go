@@ -71,6 +71,9 @@ func fill(v reflect.Value, n *uint64) {
 	case *Outcome:
 		*p = Release
 		return
+	case *Cause:
+		*p = CauseCopies
+		return
 	case *stream.StartKind:
 		*p = stream.StartTimestamp
 		return

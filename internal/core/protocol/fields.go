@@ -175,6 +175,7 @@ func (c *coder) publishRefused(m *PublishRefused) {
 	c.u64(&m.First)
 	c.u32(&m.Count)
 	c.text(&m.Reason)
+	c.u8((*uint8)(&m.Cause), uint8(CauseCopies))
 	c.bool(&m.Unknown)
 }
 

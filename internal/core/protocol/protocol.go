@@ -110,9 +110,20 @@ type PublishRefused struct {
 	First     uint64
 	Count     uint32
 	Reason    string
+	Cause     Cause
 	// Unknown says that they may be stored all the same, and that nobody can tell any more: a number older than what is remembered.
 	Unknown bool
 }
+
+// Cause is the kind of reason that a publish was refused for, to be counted by.
+type Cause uint8
+
+// The causes.
+const (
+	CauseOther  Cause = iota
+	CauseFull         // the queue's length limit
+	CauseCopies       // fewer copies can be reached than a confirm needs (design 2 §6)
+)
 
 // PublishExpected says that a Publish did not begin at the number expected: the gateway resends from Expect, in order.
 type PublishExpected struct {

@@ -22,6 +22,7 @@ type attachment struct {
 	backoff time.Duration
 	attempt uint64        // counts connects, so that a timer of an earlier one is known
 	since   time.Duration // when the state was entered
+	away    time.Duration // when the owner was lost that has not been found again since; 0: it is there
 	idle    bool          // nothing was in hand at the last sweep
 	dirty   bool          // on the shard's list for the next Flush
 	gone    bool          // the partition was deleted
@@ -126,6 +127,10 @@ func (a *attachment) enter(st attachState) { a.state, a.since = st, a.sh.now }
 // wait leaves the stream and connects again after a while that doubles each time, or as soon as an event says so.
 func (a *attachment) wait() {
 	a.enter(waiting)
+	if a.away == 0 {
+		a.away = a.sh.now
+		a.sh.watch()
+	}
 	a.to, a.node = nil, ""
 	a.sh.box.After(a.backoff, retry{a, a.attempt})
 	a.backoff = min(2*a.backoff, lastBackoff)
@@ -171,7 +176,7 @@ func appendClaims(cs []protocol.Claim, items []protocol.SettleItem) []protocol.C
 // attached is called when the owner has opened the stream: what is in hand is sent again, in order, before anything new.
 func (a *attachment) attached(m protocol.Attached) {
 	a.enter(open)
-	a.backoff, a.resent = firstBackoff, 0
+	a.backoff, a.resent, a.away = firstBackoff, 0, 0
 	a.out.expect(a.sh, m.Expect)
 	a.resubscribe()
 	a.resendSettles()

@@ -38,6 +38,9 @@ type Env struct {
 	Unclaimed func(owner ident.Instance, m protocol.Unclaimed) bool
 	// Proposer changes the catalog.
 	Proposer Proposer
+	// Barrier calls done once, from any goroutine: when everything that was committed to the catalog anywhere before the call has been given
+	// to every listener here, or with why that cannot be known, after a bounded time. nil: this node's catalog is the only one.
+	Barrier func(done func(error))
 	// Place says where the copies of a resource that is declared go: its owner and its followers. nil: here, alone.
 	Place func(r *catalog.Resource) (ident.Instance, []catalog.Member)
 	// Passwords checks who logs in.
@@ -112,6 +115,8 @@ type Shard struct {
 	courier     courier
 	proposals   []proposal
 	unclaimed   []unclaimed // not said yet, by owner
+	lookups     lookups
+	others      bool // the cluster has other nodes
 
 	sessions      []*session // in the order they came
 	sessionCount  uint64

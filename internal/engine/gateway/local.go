@@ -1,14 +1,18 @@
 package gateway
 
 import (
+	"log/slog"
+
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/trace"
 )
 
 // A queue that the broker named and that is exclusive to its session needs no entry in the catalog: its name says where it is, it goes
 // with its session, and only that session may bind, consume or delete it. So the shard of the session makes it, and tells the other
-// shards of the node and whoever listens as the catalog would. It is put into the catalog if it is bound (design 5).
+// shards of the node and whoever listens as the catalog would. It is put into the catalog if it is bound (design 5), and as soon as there
+// are other nodes, where clients may publish to it by its name: a name alone would not say whether it is in their virtual host.
 
 // local reports whether a resource was made by a shard.
 func isLocal(incarnation uint64) bool {
@@ -72,9 +76,29 @@ func (x *session) adopt(b *catalog.Binding) (before []catalog.Item) {
 	if x.sh.adopted == nil {
 		x.sh.adopted = map[uint64]bool{}
 	}
-	// From here on it is the catalog's to delete: a deletion that is proposed later is applied later.
-	x.sh.adopted[r.Incarnation] = true
+	x.sh.adopted[r.Incarnation] = true // see joined
 	return []catalog.Item{catalog.AdoptResource(*r)}
+}
+
+// joined has the catalog learn of all that this shard made, now that there are other nodes. From then on it is the catalog's to delete: a
+// deletion that is proposed later is applied later.
+func (s *Shard) joined() {
+	s.others = true
+	for _, r := range s.view.AllResources() {
+		if !isLocal(r.Incarnation) || s.adopted[r.Incarnation] || s.env.Node.shard(r.Incarnation) != s || r.Home == nil ||
+			r.Home.Node != s.env.Local.Node || r.Home.Boot != s.env.Local.Boot {
+			continue
+		}
+		if s.adopted == nil {
+			s.adopted = map[uint64]bool{}
+		}
+		s.adopted[r.Incarnation] = true
+		s.propose(catalog.AdoptResource(*r), func(o catalog.ItemResult, err error) {
+			if e := answer(o, err); e != nil {
+				trace.Warn(s.env.Trace, "gateway.adopt.failed", slog.String("queue", r.Name), slog.String("reason", e.Text))
+			}
+		})
+	}
 }
 
 // DeleteLocal deletes a resource that a shard of this node made, for its replica: an auto-delete queue without consumers. done is called

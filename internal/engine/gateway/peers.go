@@ -1,6 +1,10 @@
 package gateway
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Messages about the ways to other nodes.
 type (
@@ -38,4 +42,25 @@ func (a *attachment) owner() string {
 		return now.Owner.Node
 	}
 	return ""
+}
+
+// homeTimeout is how long consumers wait for the node that has their queue in its memory. No other node can go on with the queue, so after
+// that their clients are told: to declare it anew elsewhere, perhaps.
+const homeTimeout = 30 * time.Second
+
+// expireHome ends the consumers of a queue that lives in the memory of another node, once that has been out of reach for long. What they
+// hold goes with the queue, or back to it.
+func (a *attachment) expireHome() {
+	home := a.res.Home
+	if home == nil || a.away == 0 || a.sh.now-a.away < homeTimeout || home.Node == a.sh.env.Local.Node || len(a.consumers) == 0 {
+		return
+	}
+	reason := fmt.Sprintf("queue '%s' in vhost '%s' is in the memory of node '%s', which has not been reached for %s", a.res.Name, a.res.VHost,
+		home.Node, homeTimeout)
+	consumers := a.consumers
+	a.consumers = nil
+	for _, c := range consumers {
+		c.release()
+		c.ended(reason)
+	}
 }

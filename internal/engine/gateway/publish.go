@@ -43,10 +43,13 @@ func (x *session) Publish(tag broker.Tag, m *broker.Message) *broker.Error {
 		x.publishes = true
 		x.touch()
 	}
-	switch len(targets) {
-	case 0:
+	switch n := len(targets); {
+	case (n == 0 || len(x.parked) > 0) && x.parks(m, n > 0):
+		x.park(tag, m)
+		return nil
+	case n == 0:
 		x.unroutable(tag, m)
-	case 1:
+	case n == 1:
 		targets[0].add(m, size, entry{session: x, tag: tag})
 	default:
 		s.fanOut(targets, m, size, &group{session: x, tag: tag})

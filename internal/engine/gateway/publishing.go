@@ -153,6 +153,9 @@ func (a *attachment) refused(m protocol.PublishRefused) {
 	from := m.First - a.out.shift
 	for n := range uint64(m.Count) {
 		if i := from + n; i >= a.out.head && i < a.out.tail && !a.out.at(i).done {
+			if !m.Unknown {
+				a.sh.stats.refused(m.Cause)
+			}
 			a.sh.settleEntry(a.out.at(i), outcome, m.Reason)
 		}
 	}
@@ -216,6 +219,7 @@ func (a *attachment) expire(limit time.Duration) {
 	reason = fmt.Sprintf("the partition's owner was not reached within %s", limit)
 	trace.Warn(a.sh.env.Trace, "gateway.publish.refused", slog.String("partition", a.p.String()),
 		slog.Uint64("count", end-o.head), slog.String("reason", reason))
+	a.sh.stats.RefusedUnreached += end - o.head
 	a.refuse(end, reason)
 	o.pop(a.sh, false)
 	a.relieve()

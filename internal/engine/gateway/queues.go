@@ -21,11 +21,14 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 	made := q.Name == ""
 	err := x.usable()
 	if err == nil && q.Passive {
-		var r *catalog.Resource
-		if r, err = x.resource(q.Name); err == nil {
+		x.find(q.Name, x.resource, func(r *catalog.Resource, err *broker.Error) {
+			if err != nil {
+				done(broker.QueueInfo{}, err)
+				return
+			}
 			x.count(r, done)
-			return
-		}
+		})
+		return
 	}
 	if err == nil {
 		err = x.checkQueue(&q)
@@ -61,7 +64,7 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 		return
 	}
 	answered := func(o catalog.ItemResult, err error) { x.declared(q.Name, o, err, done) }
-	if made && q.Exclusive && x.sh.env.Node.locals != nil {
+	if made && q.Exclusive && x.sh.env.Node.locals != nil && !x.sh.others {
 		x.sh.declareLocal(r, answered)
 		return
 	}
@@ -156,26 +159,31 @@ func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
 // DeleteQueue implements broker.Session. Deleting what does not exist succeeds.
 func (x *session) DeleteQueue(name string, ifUnused, ifEmpty bool, done func(uint32, *broker.Error)) {
-	err := x.usable()
-	if err == nil {
-		err = x.mayConfigure("queue", name)
-	}
-	var r *catalog.Resource
-	if err == nil {
-		r, err = x.resource(name)
-	}
-	if err != nil {
-		if err.Code == broker.NotFound {
-			err = nil
+	x.find(name, x.deletable, func(r *catalog.Resource, err *broker.Error) {
+		if err != nil {
+			if err.Code == broker.NotFound {
+				err = nil
+			}
+			done(0, err)
+			return
 		}
-		done(0, err)
-		return
+		a := x.sh.attach(r, partition(r))
+		a.request(protocol.Close{IfUnused: ifUnused, IfEmpty: ifEmpty},
+			func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
+				x.closedForDeletion(a, r, c, err, done)
+			})
+	})
+}
+
+// deletable finds a resource that this session may delete.
+func (x *session) deletable(name string) (*catalog.Resource, *broker.Error) {
+	if err := x.usable(); err != nil {
+		return nil, err
 	}
-	a := x.sh.attach(r, partition(r))
-	a.request(protocol.Close{IfUnused: ifUnused, IfEmpty: ifEmpty},
-		func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
-			x.closedForDeletion(a, r, c, err, done)
-		})
+	if err := x.mayConfigure("queue", name); err != nil {
+		return nil, err
+	}
+	return x.resource(name)
 }
 
 // closedForDeletion is called when the owner has stopped admitting, or says why not.
@@ -222,23 +230,23 @@ func (a *attachment) reopen() {
 
 // PurgeQueue implements broker.Session.
 func (x *session) PurgeQueue(name string, done func(uint32, *broker.Error)) {
-	r, err := x.readable(name)
-	if err == nil && r.Kind == catalog.Stream {
-		err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and cannot be purged", name, x.vhost)
-	}
-	if err != nil {
-		done(0, err)
-		return
-	}
-	a := x.sh.attach(r, partition(r))
-	a.request(protocol.Purge{}, func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
-		if x.closed {
+	x.find(name, x.readable, func(r *catalog.Resource, err *broker.Error) {
+		if err == nil && r.Kind == catalog.Stream {
+			err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and cannot be purged", name, x.vhost)
+		}
+		if err != nil {
+			done(0, err)
 			return
 		}
-		if err == nil && c.Refused != "" {
-			err = broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': %s", r.Name, r.VHost, c.Refused)
-		}
-		done(clamp(c.Ready), err)
+		x.sh.attach(r, partition(r)).request(protocol.Purge{}, func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
+			if x.closed {
+				return
+			}
+			if err == nil && c.Refused != "" {
+				err = broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': %s", r.Name, r.VHost, c.Refused)
+			}
+			done(clamp(c.Ready), err)
+		})
 	})
 }
 
@@ -255,17 +263,18 @@ func (x *session) readable(name string) (*catalog.Resource, *broker.Error) {
 
 // Get implements broker.Session.
 func (x *session) Get(name string, noAck bool, done func(broker.Delivery, bool, *broker.Error)) {
-	r, err := x.readable(name)
-	if err == nil && r.Kind == catalog.Stream {
-		err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and is only read by consumers", name, x.vhost)
-	}
-	if err != nil {
-		done(broker.Delivery{}, false, err)
-		return
-	}
-	a := x.sh.attach(r, partition(r))
-	a.request(protocol.Get{NoAck: noAck}, func(_ protocol.Counted, g protocol.GetDone, err *broker.Error) {
-		x.got(a, r, noAck, g, err, done)
+	x.find(name, x.readable, func(r *catalog.Resource, err *broker.Error) {
+		if err == nil && r.Kind == catalog.Stream {
+			err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and is only read by consumers", name, x.vhost)
+		}
+		if err != nil {
+			done(broker.Delivery{}, false, err)
+			return
+		}
+		a := x.sh.attach(r, partition(r))
+		a.request(protocol.Get{NoAck: noAck}, func(_ protocol.Counted, g protocol.GetDone, err *broker.Error) {
+			x.got(a, r, noAck, g, err, done)
+		})
 	})
 }
 
@@ -301,14 +310,19 @@ func (x *session) got(a *attachment, r *catalog.Resource, noAck bool, g protocol
 
 // Consume implements broker.Session.
 func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
-	r, err := x.readable(c.Queue)
-	if err == nil {
-		err = x.checkConsumer(&c, r)
-	}
-	if err != nil {
-		done(err)
-		return
-	}
+	x.find(c.Queue, x.readable, func(r *catalog.Resource, err *broker.Error) {
+		if err == nil {
+			err = x.checkConsumer(&c, r)
+		}
+		if err != nil {
+			done(err)
+			return
+		}
+		x.consume(c, r, done)
+	})
+}
+
+func (x *session) consume(c broker.ConsumeSpec, r *catalog.Resource, done func(*broker.Error)) {
 	s := x.sh
 	s.consumers++
 	n := &consumer{num: c.Consumer, spec: c, started: done, window: s.limits.ConsumerBytes, prefetch: c.Prefetch}

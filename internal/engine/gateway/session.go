@@ -30,6 +30,7 @@ type session struct {
 	gets      []*holder   // what was fetched, by partition
 
 	exclusive []*catalog.Resource // goes with the session
+	parked    []parked            // published to a queue that is not known here
 
 	confirmed []broker.Tag
 	failed    []failure
@@ -376,7 +377,7 @@ func (x *session) Close() {
 		}
 	}
 	x.consumers, x.order, x.gets, x.recent = nil, nil, nil, nil
-	x.confirmed, x.failed = nil, nil
+	x.confirmed, x.failed, x.parked = nil, nil, nil
 	for _, r := range x.exclusive {
 		s.deleteResource(r, func(catalog.ItemResult, error) {})
 	}

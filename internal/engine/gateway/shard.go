@@ -123,6 +123,7 @@ func (s *Shard) tick() {
 		a.expire(s.limits.ConfirmTimeout)
 		a.expireRequests()
 		more = a.expireConsumers() || more
+		a.expireHome()
 		if a.state == attaching && s.now-a.since > attachTimeout {
 			a.again()
 		}
@@ -243,6 +244,9 @@ func (s *Shard) apply(changes []catalog.Change) {
 		if after, ok := changes[i].After.(*catalog.Resource); ok {
 			before, _ := changes[i].Before.(*catalog.Resource)
 			s.disclaim(before, after)
+		}
+		if n, ok := changes[i].After.(*catalog.Node); ok && n.Name != s.env.Local.Node && !s.others {
+			s.joined()
 		}
 		switch before := changes[i].Before.(type) {
 		case *catalog.Resource:

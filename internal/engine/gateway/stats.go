@@ -5,6 +5,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
 )
 
 // Counters count what happened in a shard since it began. They only rise.
@@ -14,6 +15,10 @@ type Counters struct {
 	Confirmed uint64
 	Refused   uint64
 	Unknown   uint64
+	// Of targets, of which a message may have several, those that were refused: by cause, in protocol.Cause's order, and because the
+	// partition's owner was not reached in time.
+	RefusedOther, RefusedFull, RefusedCopies, RefusedUnreached uint64
+
 	Returned  uint64 // mandatory messages that no resource took
 	Delivered uint64
 	Again     uint64 // of Delivered, those that may have been delivered before
@@ -34,6 +39,18 @@ func (c *Counters) count(o broker.Outcome) {
 	}
 }
 
+// refused counts a target that its owner refused.
+func (c *Counters) refused(cause protocol.Cause) {
+	switch cause {
+	case protocol.CauseFull:
+		c.RefusedFull++
+	case protocol.CauseCopies:
+		c.RefusedCopies++
+	default:
+		c.RefusedOther++
+	}
+}
+
 func (c *Counters) settled(o broker.Settlement) {
 	if o == broker.Release {
 		c.Released++
@@ -48,6 +65,10 @@ func (c *Counters) Add(o Counters) {
 	c.Confirmed += o.Confirmed
 	c.Refused += o.Refused
 	c.Unknown += o.Unknown
+	c.RefusedOther += o.RefusedOther
+	c.RefusedFull += o.RefusedFull
+	c.RefusedCopies += o.RefusedCopies
+	c.RefusedUnreached += o.RefusedUnreached
 	c.Returned += o.Returned
 	c.Delivered += o.Delivered
 	c.Again += o.Again

@@ -51,11 +51,15 @@ func reserved(name string) bool { return strings.HasPrefix(name, "amq.") }
 
 // DeclareExchange implements broker.Session.
 func (x *session) DeclareExchange(e catalog.Exchange, passive bool, done func(*broker.Error)) {
-	err := x.usable()
-	if err == nil {
-		err = x.checkExchange(&e, passive)
+	if err := x.usable(); err != nil {
+		done(err)
+		return
 	}
-	if err != nil || passive {
+	if passive {
+		x.sure(func() *broker.Error { return x.checkExchange(&e, true) }, done)
+		return
+	}
+	if err := x.checkExchange(&e, false); err != nil {
 		done(err)
 		return
 	}
@@ -128,24 +132,28 @@ func (x *session) DeleteExchange(name string, ifUnused bool, done func(*broker.E
 // Bind implements broker.Session.
 func (x *session) Bind(b catalog.Binding, done func(*broker.Error)) {
 	b.VHost = x.vhost
-	if err := x.checkBinding(&b); err != nil {
-		done(err)
-		return
-	}
-	for _, it := range x.adopt(&b) {
-		x.sh.propose(it, func(catalog.ItemResult, error) {}) // a failure shows in the binding that follows
-	}
-	x.change(catalog.Bind(b), func(_ catalog.ItemResult, err *broker.Error) { done(err) })
+	x.sure(func() *broker.Error { return x.checkBinding(&b) }, func(err *broker.Error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		for _, it := range x.adopt(&b) {
+			x.sh.propose(it, func(catalog.ItemResult, error) {}) // a failure shows in the binding that follows
+		}
+		x.change(catalog.Bind(b), func(_ catalog.ItemResult, err *broker.Error) { done(err) })
+	})
 }
 
 // Unbind implements broker.Session.
 func (x *session) Unbind(b catalog.Binding, done func(*broker.Error)) {
 	b.VHost = x.vhost
-	if err := x.checkBinding(&b); err != nil {
-		done(err)
-		return
-	}
-	x.change(catalog.Unbind(b), func(_ catalog.ItemResult, err *broker.Error) { done(err) })
+	x.sure(func() *broker.Error { return x.checkBinding(&b) }, func(err *broker.Error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		x.change(catalog.Unbind(b), func(_ catalog.ItemResult, err *broker.Error) { done(err) })
+	})
 }
 
 func (x *session) checkBinding(b *catalog.Binding) *broker.Error {

@@ -103,7 +103,7 @@ func (a *admission) each(m *protocol.Publish) {
 			h, _, rest, err := batch.ParseRecord(m.Records[at:])
 			if err != nil || index == m.Count {
 				a.flush()
-				a.refuse(number, m.Count-index, "malformed record", false)
+				a.refuse(number, m.Count-index, protocol.CauseOther, "malformed record", false)
 				return
 			}
 			seq := number
@@ -137,16 +137,16 @@ func (a *admission) one(producer, seq, number uint64, repeated bool, h batch.Rec
 		r.m.duplicates.Add(1)
 		a.at = max(a.at, at)
 	case verdict == partition.Absent, verdict == partition.New && repeated:
-		a.refuse(number, 1, "refused before", false)
+		a.refuse(number, 1, protocol.CauseOther, "refused before", false)
 	case verdict == partition.Unsure:
-		a.refuse(number, 1, "its number is too old to say whether it is stored", true)
+		a.refuse(number, 1, protocol.CauseOther, "its number is too old to say whether it is stored", true)
 	case verdict == partition.UnknownNamed:
-		a.refuse(number, 1, "unknown producer: it was silent for so long that it was forgotten", false)
+		a.refuse(number, 1, protocol.CauseOther, "unknown producer: it was silent for so long that it was forgotten", false)
 	case a.short != "":
-		a.refuse(number, 1, a.short, false)
+		a.refuse(number, 1, protocol.CauseCopies, a.short, false)
 		a.refuseNamed(producer, seq)
 	case !r.side.admit(h):
-		a.refuse(number, 1, "the queue is full", false)
+		a.refuse(number, 1, protocol.CauseFull, "the queue is full", false)
 		a.refuseNamed(producer, seq)
 	default:
 		return true
@@ -174,9 +174,9 @@ func (a *admission) flush() {
 	}
 }
 
-func (a *admission) refuse(number uint64, count uint32, reason string, unknown bool) {
+func (a *admission) refuse(number uint64, count uint32, cause protocol.Cause, reason string, unknown bool) {
 	a.in.reply.Send(protocol.PublishRefused{
-		Partition: a.r.id, Stream: a.in.stream, First: number, Count: count, Reason: reason, Unknown: unknown,
+		Partition: a.r.id, Stream: a.in.stream, First: number, Count: count, Cause: cause, Reason: reason, Unknown: unknown,
 	})
 }
 

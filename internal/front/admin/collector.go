@@ -82,9 +82,11 @@ var metrics = []metric{
 }
 
 var (
-	statesDesc = prometheus.NewDesc("tanist_partitions", "Partitions that this node owns, by state.", []string{"state"}, nil)
-	groupDesc  = prometheus.NewDesc("tanist_storage_group_seconds", "How long writing and syncing a group took.", nil, nil)
-	readyDesc  = prometheus.NewDesc("tanist_ready", "1 when this node serves every partition it owns.", nil, nil)
+	statesDesc  = prometheus.NewDesc("tanist_partitions", "Partitions that this node owns, by state.", []string{"state"}, nil)
+	groupDesc   = prometheus.NewDesc("tanist_storage_group_seconds", "How long writing and syncing a group took.", nil, nil)
+	refusedDesc = prometheus.NewDesc("tanist_refusals_total",
+		"Targets of published messages that were refused, by reason: full, copies (too few in reach), unreached (no owner), other.", []string{"reason"}, nil)
+	readyDesc = prometheus.NewDesc("tanist_ready", "1 when this node serves every partition it owns.", nil, nil)
 )
 
 // Describe describes every metric.
@@ -94,6 +96,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	}
 	out <- statesDesc
 	out <- groupDesc
+	out <- refusedDesc
 	out <- readyDesc
 }
 
@@ -105,6 +108,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, s := range States {
 		out <- prometheus.MustNewConstMetric(statesDesc, prometheus.GaugeValue, float64(snap.Replicas.States[s]), string(s))
+	}
+	for _, reason := range RefusalReasons {
+		out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(snap.Gateway.Refusals[reason]), reason)
 	}
 	out <- prometheus.MustNewConstSummary(groupDesc, snap.Storage.Groups, snap.Storage.SyncSeconds, nil)
 	out <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, flag(c.backend.Ready() == nil))

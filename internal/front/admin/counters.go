@@ -26,16 +26,22 @@ type StorageMetrics struct {
 	Health       string  // class of storage health, "ok" if well
 }
 
+// RefusalReasons are why targets of messages are refused: a queue's length limit, fewer copies in reach than a confirm needs, an owner that
+// was not reached in time, anything else.
+var RefusalReasons = []string{"full", "copies", "unreached", "other"}
+
 // GatewayMetrics is of the clients of this node.
 type GatewayMetrics struct {
-	Connections       uint64 // now
-	Channels          uint64 // now
-	Consumers         uint64 // now
-	BytesIn           uint64 // received from clients, everything counted
-	BytesOut          uint64 // sent to clients, everything counted
-	Published         uint64 // messages taken from clients
-	Confirmed         uint64
-	Refused           uint64
+	Connections uint64 // now
+	Channels    uint64 // now
+	Consumers   uint64 // now
+	BytesIn     uint64 // received from clients, everything counted
+	BytesOut    uint64 // sent to clients, everything counted
+	Published   uint64 // messages taken from clients
+	Confirmed   uint64
+	Refused     uint64
+	// Refusals counts refused targets of messages by reason: one of RefusalReasons.
+	Refusals          map[string]uint64
 	Unknown           uint64
 	Returned          uint64 // mandatory messages without a target
 	Delivered         uint64

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"errors"
+
+	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/engine/consensus"
+)
+
+// proposer is the catalog's consensus as gateways see it: its errors say what a client may do.
+type proposer struct{ n *Node }
+
+// Propose implements gateway.Proposer.
+func (p proposer) Propose(cmd []byte, done func(catalog.Result, error)) {
+	p.n.consensus.Propose(cmd, func(r catalog.Result, err error) { done(r, forClients(err)) })
+}
+
+// barrier is gateway.Env's.
+func (n *Node) barrier(done func(error)) { n.consensus.Barrier(done) }
+
+// forClients puts what became of a change that the catalog did not answer into words. AMQP gives a reply 255 bytes.
+func forClients(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, consensus.ErrUncertain):
+		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made; asking for it again is safe (%v)", err)
+	case errors.Is(err, consensus.ErrNotProposed):
+		return broker.Errorf(broker.Unavailable,
+			"nothing was changed; publishing and consuming go on; try again later or on another node (%v)", err)
+	}
+	return err
+}
