@@ -229,7 +229,7 @@ func (n *Node) assemble(number uint32) {
 	for i := range shards {
 		shards[i] = gateway.New(gateway.Env{
 			Loop: n.env.Exec.Loop(i), Shard: uint32(i), Shards: uint32(len(shards)), Local: n.local, Number: number, Clock: n.env.Clock,
-			Trace: n.env.Trace, Directory: n, Proposer: proposer{n}, Barrier: n.barrier, Place: n.place, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
+			Trace: n.env.Trace, Directory: n, Proposer: proposer{n}, Barrier: n.consensus.Barrier, Place: n.place, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
 			Limits: n.cfg.Limits, Unclaimed: n.unclaimed,
 		})
 	}

@@ -16,9 +16,6 @@ func (p proposer) Propose(cmd []byte, done func(catalog.Result, error)) {
 	p.n.consensus.Propose(cmd, func(r catalog.Result, err error) { done(r, forClients(err)) })
 }
 
-// barrier is gateway.Env's.
-func (n *Node) barrier(done func(error)) { n.consensus.Barrier(done) }
-
 // forClients puts what became of a change that the catalog did not answer into words. AMQP gives a reply 255 bytes.
 func forClients(err error) error {
 	switch {
