@@ -19,13 +19,28 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	var asJSON bool
+	var asJSON, compare bool
 	c := &cobra.Command{
-		Use: "inspect [DIRECTORY [PARTITION]]", SuggestFor: []string{"check", "verify"}, Short: "Check a data directory without a node", Args: cobra.MaximumNArgs(2),
+		Use: "inspect [DIRECTORY [PARTITION]]", SuggestFor: []string{"check", "verify"}, Short: "Check a data directory without a node",
 		Long: `Reads a data directory (default ./tanist-data), checks every batch of every copy (checksum, order, link), and says what is there. Nothing
 is changed. It may run beside a node, but then lacks the newest entries. With a PARTITION, as the list names it, it prints that copy's
-entries. The exit code is 2 if anything is damaged.`,
+entries. The exit code is 2 if anything is damaged.
+
+With --compare it reads the data directories of several nodes of one cluster and checks that copies of one queue or stream hold the same:
+wherever two hold a batch at a position, it is the same batch with the same history before it. What a copy holds that no later owner took
+over was never confirmed; it is counted and not compared. The exit code is 2 if copies differ or are damaged. Directories of nodes that run
+lack their newest entries, which shows as a lag and not as a difference.`,
+		Example: "  tanist inspect /var/lib/tanist\n  tanist inspect --compare n1/data n2/data n3/data",
+		Args:    cobra.ArbitraryArgs, // RunE knows how many
 		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case compare && len(args) < 2:
+				return fmt.Errorf("--compare needs two data directories or more; `%s --help` has an example", c.CommandPath())
+			case !compare && len(args) > 2:
+				return fmt.Errorf("got %s; want: %s, or --compare", plural(len(args), "argument"), c.UseLine())
+			case compare:
+				return inspectCompare(c.OutOrStdout(), args, asJSON)
+			}
 			dir := "tanist-data"
 			if len(args) > 0 {
 				dir = args[0]
@@ -52,7 +67,54 @@ entries. The exit code is 2 if anything is damaged.`,
 		},
 	}
 	jsonFlag(c, &asJSON)
+	c.Flags().BoolVar(&compare, "compare", false, "compare the copies in several data directories")
 	return c
+}
+
+func inspectCompare(w io.Writer, dirs []string, asJSON bool) error {
+	r, err := storage.Compare(vfs.OS(), dirs)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w; `tanist config` shows where a node keeps its data", err)
+	}
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(w, r)
+	} else {
+		err = printComparison(w, r)
+	}
+	if err == nil && len(r.Problems) > 0 {
+		return exit{2}
+	}
+	return err
+}
+
+func printComparison(w io.Writer, r *storage.Comparison) error {
+	u := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	for _, p := range r.Partitions {
+		fmt.Fprintf(w, "%s: positions %d to %d in every copy, %s the same\n", p.Partition, p.From, p.To, plural(p.Same, "batch pair"))
+		var rows [][]string
+		for _, c := range p.Copies {
+			rows = append(rows, []string{
+				c.Directory, c.Role, u(c.RoleEpoch), u(c.Head), u(c.Tail.Position), c.Tail.Link.String(), u(c.Lag), u(c.Cut),
+				word(c.Damaged == "", "ok", "DAMAGED"),
+			})
+		}
+		if err := table(w, "DIRECTORY ROLE EPOCH HEAD POSITION LINK LAG CUT STATE", rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, "problem:", p)
+	}
+	verdict := "All copies hold the same, as far as they reach."
+	if len(r.Problems) > 0 {
+		verdict = "Copies differ or are damaged. Keep all of the directories before anything else."
+	}
+	_, err := fmt.Fprintln(w, verdict)
+	return err
 }
 
 func inspectProgress() func(done, of int) {

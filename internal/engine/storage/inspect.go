@@ -2,6 +2,8 @@ package storage
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"path"
 	"slices"
 
@@ -153,9 +155,9 @@ func (s *Store) inspectCopy(c *Copy, live map[uint32]int64) CopyReport {
 			}
 		}
 	}
-	err := s.eachBatch(c, func(b batch.Batch, f *logFile) {
+	err := s.eachBatch(c, func(b batch.Batch, l located) {
 		r.Batches++
-		live[f.generation] += int64(b.Size())
+		live[l.f.generation] += int64(b.Size())
 	})
 	if err != nil && r.Damaged == "" {
 		r.Damaged = err.Error()
@@ -164,7 +166,7 @@ func (s *Store) inspectCopy(c *Copy, live map[uint32]int64) CopyReport {
 }
 
 // eachBatch reads every batch of a copy and checks that each one that has a neighbour before it follows that one.
-func (s *Store) eachBatch(c *Copy, each func(batch.Batch, *logFile)) error {
+func (s *Store) eachBatch(c *Copy, each func(batch.Batch, located)) error {
 	var last entry
 	for i := range c.spans {
 		es, err := s.entries(c.part, &c.spans[i])
@@ -172,7 +174,8 @@ func (s *Store) eachBatch(c *Copy, each func(batch.Batch, *logFile)) error {
 			return err
 		}
 		for _, e := range es {
-			b, err := s.readBatch(c, located{e, c.spans[i].file})
+			l := located{e, c.spans[i].file}
+			b, err := s.readBatch(c, l)
 			if err != nil {
 				return err
 			}
@@ -180,7 +183,7 @@ func (s *Store) eachBatch(c *Copy, each func(batch.Batch, *logFile)) error {
 				return fmt.Errorf("%w: the batch at %d does not link to the one before it", ErrDamaged, e.position)
 			}
 			last = e
-			each(b, c.spans[i].file)
+			each(b, l)
 		}
 	}
 	return nil
@@ -199,7 +202,7 @@ func InspectEntries(fsys vfs.FS, dir string, p ident.Partition, f func(batch.Bat
 		return fmt.Errorf("%w: no copy of %s in %s; inspect without a partition lists those that are there", ErrGone, p, dir)
 	}
 	more := true
-	return s.eachBatch(c, func(b batch.Batch, _ *logFile) {
+	return s.eachBatch(c, func(b batch.Batch, _ located) {
 		if more {
 			b.Each(func(e batch.Entry) bool {
 				more = f(b, e)
@@ -207,4 +210,164 @@ func InspectEntries(fsys vfs.FS, dir string, p ident.Partition, f func(batch.Bat
 			})
 		}
 	})
+}
+
+// Comparison is what Compare finds in the data directories of several nodes.
+type Comparison struct {
+	Partitions []PartitionComparison `json:"partitions"`
+	Problems   []string              `json:"problems"` // what differs or cannot be read; empty where all is well
+}
+
+// PartitionComparison is one partition in every directory that holds a copy of it.
+type PartitionComparison struct {
+	Partition ident.Partition `json:"partition"`
+	From      uint64          `json:"from"` // the positions that every copy has in common: from the highest head
+	To        uint64          `json:"to"`   // up to the lowest end
+	Same      int             `json:"same"` // batches found the same in two copies, over all pairs of copies
+	Copies    []ComparedCopy  `json:"copies"`
+}
+
+// ComparedCopy is one copy that was compared.
+type ComparedCopy struct {
+	Directory string     `json:"directory"`
+	Role      string     `json:"role"`
+	RoleEpoch uint64     `json:"role_epoch"`
+	Head      uint64     `json:"head"`
+	Tail      batch.Tail `json:"tail"`
+	Lag       uint64     `json:"lag"`           // entries behind the longest copy
+	Cut       uint64     `json:"cut,omitempty"` // entries at its end that no later epoch took over: its next role cuts them
+	Damaged   string     `json:"damaged,omitempty"`
+}
+
+// chronicle is what a copy holds, as far as it is compared.
+type chronicle struct {
+	ComparedCopy
+	stones []stone
+}
+
+// stone is a batch; at the end of a whole history stands one without entries, for where it ends.
+type stone struct {
+	position, end uint64
+	epoch         uint64
+	prev, link    batch.Link
+}
+
+// Compare reads data directories of one cluster's nodes and checks that copies of one partition hold the same (design 2 §11, invariant 3):
+// wherever two copies hold a batch at a position, it is the same batch with the same history before it, and each copy ends where
+// others have the end of a batch. What a copy holds beyond the start of an epoch whose role it has not applied was never confirmed: it
+// is counted and not compared. Nothing is changed. Errors are those of Inspect.
+func Compare(fsys vfs.FS, dirs []string) (*Comparison, error) {
+	by := map[ident.Partition][]chronicle{}
+	for _, dir := range dirs {
+		s, _, err := load(fsys, dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range s.sorted() {
+			by[c.part] = append(by[c.part], s.history(c, dir))
+		}
+		_ = s.closeFiles() // nothing was written: there is nothing to lose
+	}
+	out := &Comparison{Partitions: []PartitionComparison{}, Problems: []string{}}
+	for _, p := range slices.SortedFunc(maps.Keys(by), ident.Partition.Compare) {
+		out.add(p, by[p])
+	}
+	return out, nil
+}
+
+// history reads a copy from its head to its end, or to where it is damaged.
+func (s *Store) history(c *Copy, dir string) chronicle {
+	h := chronicle{ComparedCopy: ComparedCopy{
+		Directory: dir, Role: c.role.String(), RoleEpoch: c.roleEpoch, Head: c.logged.Position, Tail: c.logged, Damaged: c.damaged,
+	}}
+	if len(c.spans) > 0 {
+		h.Head = c.spans[0].first
+	}
+	err := s.eachBatch(c, func(b batch.Batch, l located) {
+		h.stones = append(h.stones, stone{position: b.Position, end: b.End(), epoch: b.Epoch, prev: b.PrevLink, link: l.e.link})
+	})
+	switch {
+	case err == nil:
+		end := h.Tail.Position
+		h.stones = append(h.stones, stone{position: end, end: end, epoch: h.Tail.Epoch, prev: h.Tail.Link, link: h.Tail.Link})
+	case h.Damaged == "":
+		h.Damaged = err.Error()
+	}
+	return h
+}
+
+// add compares the copies of one partition, each with each.
+func (r *Comparison) add(p ident.Partition, all []chronicle) {
+	one := PartitionComparison{Partition: p, To: math.MaxUint64}
+	longest := uint64(0)
+	for i := range all {
+		longest = max(longest, all[i].clip(all))
+	}
+	for i, h := range all {
+		h.Lag = longest - min(longest, h.Tail.Position-h.Cut)
+		one.From, one.To = max(one.From, h.Head), min(one.To, h.Tail.Position-h.Cut)
+		one.Copies = append(one.Copies, h.ComparedCopy)
+		if h.Damaged != "" {
+			r.Problems = append(r.Problems, fmt.Sprintf("copy %s in %s is damaged: %s", p, h.Directory, h.Damaged))
+		}
+		for _, o := range all[:i] {
+			same, err := compare(o, h)
+			one.Same += same
+			if err != nil {
+				r.Problems = append(r.Problems, fmt.Sprintf("copies of %s in %s and %s differ: %v", p, o.Directory, h.Directory, err))
+			}
+		}
+	}
+	one.From = min(one.From, one.To)
+	r.Partitions = append(r.Partitions, one)
+}
+
+// clip drops what lies beyond the start of an epoch that another copy's role knows and this one's does not (design 2 §5, "clip"), and
+// gives the position where the rest ends.
+func (h *chronicle) clip(all []chronicle) uint64 {
+	limit := h.Tail.Position
+	for _, o := range all {
+		if o.RoleEpoch <= h.RoleEpoch {
+			continue
+		}
+		later := func(s stone) bool { return s.epoch > h.Tail.Epoch }
+		if i := slices.IndexFunc(o.stones, later); i >= 0 {
+			limit = min(limit, o.stones[i].position)
+		}
+	}
+	if h.Cut = h.Tail.Position - limit; h.Cut > 0 {
+		h.stones = slices.DeleteFunc(h.stones, func(s stone) bool { return s.position >= limit })
+	}
+	return limit
+}
+
+// compare walks two histories and counts the batches that both hold; the error names the first that is not the same.
+func compare(a, b chronicle) (same int, err error) {
+	for x, y := a.stones, b.stones; len(x) > 0 && len(y) > 0; {
+		p, q := x[0], y[0]
+		switch {
+		case p.position == q.position && p.end == q.end:
+			if p.link != q.link {
+				return same, fmt.Errorf("at position %d, links %s and %s", p.position, p.link, q.link)
+			}
+			if p.position < p.end {
+				same++
+			}
+			x, y = x[1:], y[1:]
+		case p.end <= q.position:
+			if p.end == q.position && p.link != q.prev {
+				return same, fmt.Errorf("before position %d, links %s and %s", q.position, p.link, q.prev)
+			}
+			x = x[1:]
+		case q.end <= p.position:
+			if q.end == p.position && q.link != p.prev {
+				return same, fmt.Errorf("before position %d, links %s and %s", p.position, p.prev, q.link)
+			}
+			y = y[1:]
+		default:
+			return same, fmt.Errorf("at position %d, where one has entries %d to %d together and the other %d to %d",
+				max(p.position, q.position), p.position, p.end, q.position, q.end)
+		}
+	}
+	return same, nil
 }
