@@ -6,11 +6,14 @@ type buffers struct {
 }
 
 // classes are the capacities kept; a buffer that outgrew the last (one large message) is let go.
-var classes = [...]int{2 << 10, 8 << 10, 64 << 10, 1<<20 + 64<<10}
+var classes = [...]int{2 << 10, 4 << 10, 8 << 10, 64 << 10, 1<<20 + 64<<10}
 
-// keep bounds the buffers of each class that are kept: about 8 MiB together, for each shard. Many are small, since with many partitions
-// each message in flight may have a buffer of its own.
-var keep = [...]int{2048, 64, 24, 2}
+// keep bounds the buffers of each class that are kept: about 9 MiB together, for each shard. Many are small, since with many partitions
+// each message in flight may have a buffer of its own, or share one with the next.
+var keep = [...]int{1024, 512, 128, 24, 2}
+
+// keepBlocks bounds the blocks that a shard keeps.
+const keepBlocks = 2048
 
 func classOf(size int) int {
 	for i, c := range classes {

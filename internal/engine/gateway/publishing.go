@@ -294,7 +294,7 @@ func (s *Shard) freeBlock(b *block, reuse bool) {
 	if reuse {
 		s.buffers.put(b.buf)
 	}
-	if len(s.blocks) < keep[0] {
+	if len(s.blocks) < keepBlocks {
 		*b = block{runs: b.runs[:0]}
 		if cap(b.runs) > 16 || cap(b.runs) < 1 {
 			b.runs = b.store[:0]
