@@ -294,3 +294,14 @@ func (n *Node) peersChanged(changes []catalog.Change) {
 		n.cfg.PeersChanged(list)
 	}
 }
+
+// Reader implements gateway.Directory: the copy here of a partition that another node owns, if the catalog says that it follows.
+func (n *Node) Reader(p ident.Partition) protocol.Sender {
+	n.mu.Lock()
+	a, _ := n.view.Assignment(p)
+	n.mu.Unlock()
+	if a == nil || !slices.Contains(a.Followers, catalog.Member{Node: n.local.Node, Store: n.local.Store}) {
+		return nil
+	}
+	return n.manager.Sender(p)
+}

@@ -318,6 +318,21 @@ type Counted struct {
 // Detach ends a gateway's work with a partition: consumers go, claims are released.
 type Detach struct{ To }
 
+// Read begins to read a stream from a copy beside the gateway that follows, from an offset that the owner gave (Subscribed.Next) or that
+// was read before. To names a stream of its own, beside those to the owner. What is sent for Consumer comes as StreamData on that stream,
+// up to the position that the copy knows to be confirmed; Credit on it gives more, Unread ends it, and NotServing says that the gateway
+// must go on elsewhere, behind what came. Neither travels between nodes.
+type Read struct {
+	To
+	Consumer uint64
+	Offset   uint64
+	Credit   int64
+	Reply    Sender
+}
+
+// Unread ends a reading stream.
+type Unread struct{ To }
+
 // DeadLetter asks the gateway beside the owner to publish a dead message; it answers with DeadLettered. Number counts the source
 // partition's dead letters from 1 and goes into the log with the event that decided it, so that a new owner asks with the same.
 type DeadLetter struct {

@@ -63,6 +63,7 @@ func (c *counting) Delivered(_ uint64, ds []broker.Delivery) {
 }
 
 func (b *bench) Sender(ident.Partition) protocol.Sender { return b }
+func (b *bench) Reader(ident.Partition) protocol.Sender { return nil }
 
 func (b *bench) Propose(cmd []byte, done func(catalog.Result, error)) {
 	b.index++

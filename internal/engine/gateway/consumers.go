@@ -5,7 +5,6 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/protocol"
-	"github.com/tanist/tanist/internal/core/stream"
 )
 
 // holder is whoever holds deliveries of one partition unsettled: a consumer, or a session that fetched them one at a time.
@@ -76,14 +75,12 @@ func (c *consumer) subscribe() {
 		To: a.address(), Consumer: c.id, NoAck: c.spec.NoAck, Exclusive: c.spec.Exclusive, Priority: c.spec.Priority,
 		Prefetch: c.spec.Prefetch, Session: c.session.name, Start: c.spec.Start, Cursor: c.spec.Cursor,
 	}
-	c.owed = 0
 	m.Credit = max(c.window-c.undrain, 1)
-	if r := c.reader; r != nil {
-		m.Prefetch = 0 // counted here
-		m.Credit = max(m.Credit-r.waiting, 1)
-		if r.known {
-			m.Start, m.Cursor = stream.Start{Kind: stream.StartOffset, Offset: r.end()}, ""
-		}
+	if c.reader != nil {
+		c.subscribeReader(&m)
+	}
+	if c.reader == nil || c.reader.near == nil {
+		c.owed = 0
 	}
 	a.to.Send(m)
 }
@@ -110,18 +107,21 @@ func (a *attachment) subscribed(m protocol.Subscribed) {
 	if c.reader != nil && !c.reader.known {
 		c.reader.next, c.reader.known = m.Next, true
 	}
-	if c.state != subscribing {
-		return
+	if c.state == subscribing {
+		c.state = running
+		if done := c.started; done != nil {
+			c.started = nil
+			done(nil)
+		}
 	}
-	c.state = running
-	if done := c.started; done != nil {
-		c.started = nil
-		done(nil)
+	if c.reader != nil && c.reader.hoping && c.state == running {
+		c.readNear()
 	}
 }
 
 // refusedBy ends a consumer that the owner does not take.
 func (c *consumer) refusedBy(reason string) {
+	c.leaveNear()
 	was := c.state
 	c.state = ended
 	switch was {
@@ -164,6 +164,7 @@ func (c *consumer) cancel(done func()) {
 	starting := c.started
 	c.started = nil
 	c.state, c.stopped = cancelling, done
+	c.leaveNear()
 	if starting != nil {
 		starting(broker.Errorf(broker.Precondition, "consumer on queue '%s' was cancelled before it began", c.spec.Queue))
 	}
@@ -178,6 +179,7 @@ func (c *consumer) cancel(done func()) {
 
 func (c *consumer) finishCancel() {
 	c.state = ended
+	c.leaveNear()
 	c.reader.drop()
 	c.a.touch()
 	if done := c.stopped; done != nil {
@@ -199,6 +201,7 @@ func (a *attachment) consumerEnded(m protocol.ConsumerEnded) {
 func (c *consumer) ended(reason string) {
 	was := c.state
 	c.state = ended
+	c.leaveNear()
 	c.reader.drop()
 	switch {
 	case was == cancelling:
@@ -273,7 +276,15 @@ func (c *consumer) drained(n int64) {
 
 // pay gives credit back to the owner, in pieces of a quarter of the window, as long as the client takes what it gets.
 func (c *consumer) pay() {
-	if c.owed < c.window/4 || c.undrain > c.window/2 || c.a.state != open || c.state != running {
+	if c.owed < c.window/4 || c.undrain > c.window/2 || c.state != running {
+		return
+	}
+	if c.reader != nil && c.reader.near != nil {
+		c.reader.near.to.Send(protocol.Credit{To: c.nearAddress(), Consumer: c.id, Bytes: c.owed})
+		c.owed = 0
+		return
+	}
+	if c.a.state != open {
 		return
 	}
 	c.a.to.Send(protocol.Credit{To: c.a.address(), Consumer: c.id, Bytes: c.owed})

@@ -56,6 +56,8 @@ type Env struct {
 type Directory interface {
 	// Sender is where messages to the partition's owner go; nil while nobody is known.
 	Sender(p ident.Partition) protocol.Sender
+	// Reader is the copy of a partition on this node, where it follows: it takes protocol.Read and may refuse it. nil where there is none.
+	Reader(p ident.Partition) protocol.Sender
 }
 
 // Passwords checks passwords. done is called exactly once, from any goroutine, perhaps before Verify returns.
@@ -116,7 +118,8 @@ type Shard struct {
 	proposals   []proposal
 	unclaimed   []unclaimed // not said yet, by owner
 	lookups     lookups
-	others      bool // the cluster has other nodes
+	near        map[uint64]*consumer // that read from the copy here, by reading stream
+	others      bool                 // the cluster has other nodes
 
 	sessions      []*session // in the order they came
 	sessionCount  uint64

@@ -31,8 +31,9 @@ type harness struct {
 	index   uint64
 	refuse  error // of proposals
 	owners  map[ident.Partition]*fakeOwner
-	started map[ident.Partition]bool // nil: all
-	events  []string                 // traced
+	started map[ident.Partition]bool      // nil: all
+	copies  map[ident.Partition]*fakeCopy // that follow, beside the shard
+	events  []string                      // traced
 }
 
 var local = ident.Instance{Node: "n1", Store: ident.StoreID{1}, Boot: 1}
@@ -94,6 +95,14 @@ func (h *harness) Sender(p ident.Partition) protocol.Sender {
 		return nil
 	}
 	return h.owner(p)
+}
+
+// Reader implements Directory.
+func (h *harness) Reader(p ident.Partition) protocol.Sender {
+	if c := h.copies[p]; c != nil {
+		return c
+	}
+	return nil
 }
 
 func (h *harness) owner(p ident.Partition) *fakeOwner {

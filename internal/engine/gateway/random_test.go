@@ -186,6 +186,7 @@ func oneOutcome(t *testing.T, seed uint64) bool {
 type directory struct{ o *rough }
 
 func (d directory) Sender(_ partitionID) protocol.Sender { return d.o }
+func (d directory) Reader(_ partitionID) protocol.Sender { return nil }
 
 // judge compares what the client was told with what is in the log.
 func judge(t *testing.T, c *client, o *rough, next uint64) bool {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/broker"
@@ -19,6 +20,10 @@ type reader struct {
 	// unread is the oldest record that came back unread, if pinned: the cursor stays there, so that who reads under it next gets it again.
 	unread uint64
 	pinned bool
+
+	near      *nearest      // where it reads; nil: at the owner
+	hoping    bool          // it waits for the owner's word to read near
+	notBefore time.Duration // when the copy here, which sent it away, may be asked again
 }
 
 // pin keeps the cursor from passing a record that was given back.
@@ -79,7 +84,15 @@ func (w *walk) record(b batch.Batch) (h batch.RecordHeader, body []byte, off uin
 
 func (a *attachment) streamData(m protocol.StreamData) {
 	_, c := a.consumer(m.Consumer)
-	if c == nil || c.session.closed || c.reader == nil {
+	if c == nil || c.reader == nil || c.reader.near != nil || c.reader.hoping {
+		return // what the owner had sent before the consumer went elsewhere comes from there
+	}
+	c.takeData(m)
+}
+
+// takeData takes batches of the stream that the consumer reads.
+func (c *consumer) takeData(m protocol.StreamData) {
+	if c.session.closed {
 		return
 	}
 	r := c.reader

@@ -394,6 +394,7 @@ func (x *session) Close() {
 func (c *consumer) leave() {
 	a := c.a
 	c.started, c.stopped = nil, nil
+	c.leaveNear()
 	c.reader.drop()
 	was := c.state
 	c.state = ended

@@ -68,6 +68,8 @@ func (s *Shard) Receive(msg any) {
 		if p, stream, ok := place(msg); ok {
 			if a := s.byPartition[p]; a != nil && a.stream == stream && a.state != waiting {
 				a.receive(msg)
+			} else if c := s.near[stream]; c != nil {
+				c.receiveNear(msg)
 			}
 		}
 	}
@@ -124,6 +126,7 @@ func (s *Shard) tick() {
 		a.expireRequests()
 		more = a.expireConsumers() || more
 		a.expireHome()
+		more = a.comeNear() || more
 		if a.state == attaching && s.now-a.since > attachTimeout {
 			a.again()
 		}
@@ -286,6 +289,9 @@ func (s *Shard) resourceChanged(before, after *catalog.Resource) {
 		now := after.Partitions[i]
 		if now.Owner != old.Owner || now.Epoch != old.Epoch {
 			a.again()
+		}
+		if after.Kind == catalog.Stream && len(a.consumers) > 0 {
+			s.watch() // a copy here may follow now
 		}
 	}
 }

@@ -87,8 +87,9 @@ type Status struct {
 	Ready     uint64 // messages of a queue; records kept of a stream
 	Unsettled uint64
 	Consumers uint64
-	Bytes     int64 // kept in the log
-	Staged    int64 // bytes admitted and not yet confirmed
+	Readers   uint64 // consumers beside a copy that follows, which read a stream from it
+	Bytes     int64  // kept in the log
+	Staged    int64  // bytes admitted and not yet confirmed
 	// DeadLetters are messages that wait to be published elsewhere; Stuck says why the last attempt kept one.
 	DeadLetters uint64
 	Stuck       string

@@ -59,6 +59,10 @@ func (r *replica) extend(m protocol.Extend) {
 		r.staged += int64(b.Size())
 		r.log.Append(b, link, false, r.appendedFunc())
 	}
+	r.known = m.Confirmed
+	if r.local != nil {
+		r.local.heard, r.local.asked = r.now(), 0
+	}
 	r.step(func(fx *partition.Effects) { _ = r.copy.Learn(m.Epoch, m.Confirmed, fx) }) // ErrStale: checked above
 }
 
@@ -105,8 +109,11 @@ func (r *replica) advanceWarm(position uint64) {
 }
 
 // flushFollower does what gathers: tells the owner, and writes snapshots.
-func (r *replica) flushFollower() {
+func (r *replica) flushFollower(stirred bool) {
 	r.sayHeld()
+	if r.local != nil {
+		r.flushReading(stirred)
+	}
 	if r.phase == warm {
 		r.saveIfDue()
 		r.side.keep(r, r.now())

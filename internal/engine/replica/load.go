@@ -196,6 +196,7 @@ func (r *replica) again() {
 // ready begins the owner's side. A queue that holds messages first hears which of them gateways hold.
 func (r *replica) ready() {
 	r.loaded()
+	r.endReading("this copy owns the stream now")
 	now := r.now()
 	r.side.promote(now)
 	r.tidy = true

@@ -85,6 +85,13 @@ func (r *replica) holder(number uint64) *inlet {
 			return in
 		}
 	}
+	if r.local != nil {
+		for _, in := range r.local.inlets {
+			if in.number == number {
+				return in
+			}
+		}
+	}
 	return nil
 }
 

@@ -40,6 +40,8 @@ type replica struct {
 	change   *change
 	alone    int64 // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
+	known    uint64   // the confirmed position, as the owner said it last
+	local    *reading // nil: nobody reads here
 
 	// Of an owner, from the moment that its mark is confirmed, and of a follower as far as it has been confirmed:
 	producers partition.Producers
@@ -264,6 +266,10 @@ func (r *replica) request(msg any) {
 		r.reopened(nil)
 	case protocol.DeadLettered:
 		r.deadLettered(m)
+	case protocol.Read:
+		r.readHere(m)
+	case protocol.Unread:
+		r.unread(m)
 	default:
 		trace.Error(r.m.env.Trace, "replica.message.unknown", slog.String("type", fmt.Sprintf("%T", msg)))
 	}
@@ -292,7 +298,7 @@ func (r *replica) Flush() {
 			r.setTimer()
 		}
 	} else {
-		r.flushFollower()
+		r.flushFollower(stirred)
 	}
 	r.tellCopies()
 	r.endStop()

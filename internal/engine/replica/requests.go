@@ -55,7 +55,11 @@ func (r *replica) unsubscribe(m protocol.Unsubscribe) {
 }
 
 func (r *replica) credit(m protocol.Credit) {
-	if in := r.inlet(&m.To); in != nil {
+	in := r.inlet(&m.To)
+	if in == nil {
+		in = r.localInlet(&m.To)
+	}
+	if in != nil {
 		r.side.credit(in, m)
 	}
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -185,6 +186,7 @@ func (r *replica) dismiss(reason string) {
 
 // unload forgets the state that confirmed entries had made: another owner may go on, and this copy reads it anew if it owns again.
 func (r *replica) unload() {
+	r.endReading("this copy does not follow any more")
 	if r.phase == queued || r.phase == loading {
 		r.loaded()
 	}
@@ -229,6 +231,13 @@ func (r *replica) bury() {
 			r.drop(in)
 		}
 	}
+	if r.local != nil {
+		for _, in := range slices.Clone(r.local.inlets) {
+			if r.m.gone(in.gateway) {
+				r.unread(protocol.Unread{To: protocol.To{Partition: r.id, Gateway: in.gateway, Stream: in.stream}})
+			}
+		}
+	}
 	if r.phase == claiming {
 		r.claimed()
 	}
@@ -257,6 +266,9 @@ func (r *replica) status() Status {
 		}
 	}
 	s.Bytes, _ = r.log.Size()
+	if r.local != nil {
+		s.Readers = uint64(len(r.local.inlets))
+	}
 	if r.side != nil && r.phase >= claiming {
 		r.side.count(r, &s)
 	}

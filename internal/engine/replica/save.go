@@ -129,6 +129,11 @@ func (r *replica) setTimer() {
 		w = r.side.wake(r)
 	case warm:
 		w = r.side.keepAt()
+		if r.local != nil {
+			if at := r.local.lagAt(); w == 0 || at < w {
+				w = at
+			}
+		}
 	}
 	if w == 0 || r.wakeAt != 0 && r.wakeAt <= w {
 		return

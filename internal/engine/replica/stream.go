@@ -69,6 +69,11 @@ func (s *streamSide) work(r *replica, now int64) {
 		return
 	}
 	s.keep(r, now)
+	s.serve(r)
+}
+
+// serve sends every reader what it has credit for, as far as this copy has applied the log.
+func (s *streamSide) serve(r *replica) {
 	due := s.m.Due(r.applied.Offset, r.lane.fetches[:0])
 	r.lane.fetches = due
 	for len(due) > 0 {
@@ -77,7 +82,7 @@ func (s *streamSide) work(r *replica, now int64) {
 			n++
 		}
 		s.fetch(r, slices.Clone(due[:n]))
-		if r.phase != serving {
+		if !r.reads() {
 			return
 		}
 		due = due[n:]
@@ -93,6 +98,9 @@ func (s *streamSide) keep(r *replica, now int64) {
 }
 
 func (s *streamSide) keepAt() int64 { return s.ageAt }
+
+// reads reports whether readers are served here: by an owner, or by a copy that follows.
+func (r *replica) reads() bool { return r.phase == serving || r.local != nil }
 
 // fetch reads once for all readers that stand at one offset.
 func (s *streamSide) fetch(r *replica, group []stream.Fetch) {
@@ -111,7 +119,7 @@ func (s *streamSide) fetch(r *replica, group []stream.Fetch) {
 			return b.Records == 0 || b.End() > r.applied.Position || b.EndOffset() <= offset
 		})
 		for _, f := range group {
-			if r.phase == serving {
+			if r.reads() {
 				s.send(r, f, bs)
 			}
 		}
