@@ -1,19 +1,49 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// await waits until the node of the script is ready, or with ! until nobody answers.
-func await(ts *testscript.TestScript, neg bool, _ []string) {
+// await waits until the node of the script, or the one at the admin address given, is ready, or with ! until nobody answers.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	at := ts.Getenv("ADMIN")
+	if len(args) > 0 {
+		at = args[0]
+	}
+	awaitReady(ts, at, neg)
+}
+
+// awaitDev waits until all nodes of a local cluster are ready, and sets URL1, ADMIN1 and so on to their addresses.
+func awaitDev(ts *testscript.TestScript, _ bool, args []string) {
+	var d *dev
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for d == nil || len(d.Nodes) == 0 {
+		d, _ = loadDev(ts.MkAbs(args[0])) // it may not be there yet
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("waited a minute for a cluster in %s", args[0])
+		}
+	}
+	for i, n := range d.Nodes {
+		awaitReady(ts, n.Admin, false)
+		ts.Setenv(fmt.Sprint("URL", i+1), "amqp://guest@"+n.AMQP+"/")
+		ts.Setenv(fmt.Sprint("ADMIN", i+1), "http://"+n.Admin)
+	}
+}
+
+func awaitReady(ts *testscript.TestScript, at string, neg bool) {
 	deadline := time.After(60 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		resp, err := http.Get("http://" + ts.Getenv("ADMIN") + "/readyz")
+		resp, err := http.Get("http://" + at + "/readyz")
 		ready := err == nil && resp.StatusCode == http.StatusOK
 		if err == nil {
 			ts.Check(resp.Body.Close())

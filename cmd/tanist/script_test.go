@@ -19,10 +19,10 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			amqp, admin := free(t), free(t)
-			e.Vars = append(e.Vars, "AMQP="+amqp, "ADMIN="+admin, "TANIST_URL=amqp://guest@"+amqp+"/", "TANIST_ADMIN_URL=http://"+admin)
+			e.Vars = append(e.Vars, "AMQP="+amqp, "ADMIN="+admin, "MESH="+free(t), "AMQP2="+free(t), "ADMIN2="+free(t), "MESH2="+free(t), "TANIST_URL=amqp://guest@"+amqp+"/", "TANIST_ADMIN_URL=http://"+admin)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "corrupt": corrupt},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "corrupt": corrupt, "awaitdev": awaitDev},
 	})
 }
 

@@ -66,6 +66,14 @@ func explainArguments(c *cobra.Command) {
 		explainArguments(sub)
 	}
 	switch {
+	case c.HasSubCommands() && c.RunE != nil: // it does something by itself, too
+		check := c.Args
+		c.Args = func(c *cobra.Command, args []string) error {
+			if check(c, args) == nil {
+				return nil
+			}
+			return unknownCommand(c, args[0])
+		}
 	case c.HasSubCommands():
 		c.Args = func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {

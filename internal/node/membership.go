@@ -154,6 +154,9 @@ func (id *identity) hold(m *trust.Material) error {
 
 // join asks a member to take this node in.
 func (m *membership) join(ctx context.Context, n *Node) (*identity, error) {
+	if m.cfg.Join == n.cfg.Mesh || m.cfg.Join == m.cfg.Mesh {
+		return nil, fmt.Errorf("--join %s is this node's own address; want the mesh address of a member", m.cfg.Join)
+	}
 	text := m.cfg.JoinToken
 	if m.cfg.JoinTokenFile != "" {
 		b, err := os.ReadFile(m.cfg.JoinTokenFile)

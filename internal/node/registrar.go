@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/mesh"
@@ -44,9 +45,12 @@ func (r registrar) Enrol(ctx context.Context, q mesh.EnrolRequest) (mesh.EnrolAn
 	var have *catalog.Node
 	var token *catalog.Token
 	n.View(func(v *catalog.View) { have, token = v.Node(q.Node), v.Token(q.TokenID) })
+	if token == nil || !authz.SameHash(token.Hash, q.TokenHash) { // who has none learns nothing else
+		return mesh.EnrolAnswer{}, turnDown("join token %s was used already, was never made here, or has another secret; %s", q.TokenID, anotherToken)
+	}
 	replaced := ident.StoreID{}
 	if have != nil && have.Store != q.Store {
-		if token == nil || token.Node != q.Node {
+		if token.Node != q.Node {
 			return mesh.EnrolAnswer{}, turnDown("the name %q is taken by another node; choose another with --name, or give that node up for this one: "+
 				"`tanist node replace %s` on a member makes the token", q.Node, q.Node)
 		}
@@ -119,20 +123,17 @@ func (r registrar) issue(node string, csr []byte) (mesh.EnrolAnswer, error) {
 	return mesh.EnrolAnswer{Cluster: c.ID, Chain: [][]byte{der}, Authorities: roots}, err
 }
 
+const anotherToken = "make another with `tanist join-token` on a member"
+
 // tokenRefused says what was wrong with a token.
 func tokenRefused(q mesh.EnrolRequest, err error) error {
-	const next = "make another with `tanist join-token` on a member"
 	switch catalog.CodeOf(err) {
-	case catalog.NotFound:
-		return turnDown("join token %s was used already, or was never made here; %s", q.TokenID, next)
+	case catalog.NotFound: // somebody else was faster
+		return turnDown("join token %s was used already; %s", q.TokenID, anotherToken)
 	case catalog.Expired:
-		return turnDown("join token %s has expired; %s", q.TokenID, next)
+		return turnDown("join token %s has expired; %s", q.TokenID, anotherToken)
 	case catalog.Wrong:
-		var refused *catalog.Refusal
-		if errors.As(err, &refused) && refused.Argument == "node" {
-			return turnDown("join token %s was made for another node than %q; %s", q.TokenID, q.Node, next)
-		}
-		return turnDown("join token %s has another secret; %s", q.TokenID, next)
+		return turnDown("join token %s was made for another node than %q; %s", q.TokenID, q.Node, anotherToken)
 	}
 	return err
 }

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
+)
+
+// Bounds of a local cluster. Admin and mesh ports stand as far above AMQP's as is usual.
+const (
+	mostDevNodes = 9
+	adminAbove   = 10000
+	meshAbove    = 20000
+	devTimeout   = time.Minute      // for a node to become ready
+	devStopping  = 20 * time.Second // for one to stop, before it is ended at once
+)
+
+func newDev() *cobra.Command {
+	var data string
+	var nodes, port int
+	c := &cobra.Command{
+		Use: "dev [-- SERVE FLAGS]", Short: "Run a cluster of three nodes on this machine, for trying it out",
+		Long: `Runs a cluster on loopback, each node a process of its own: the first begins it, the others join with tokens made for them. It prints where
+everything is, and runs until Ctrl-C, which stops all nodes in order; the next start goes on with the same data. From another terminal, over
+the same --data, "kill N", "stop N", "cont N" and "start N" do to node N what happens to nodes. What follows "--" is given to every
+"tanist serve". Each node's log is in its directory.`,
+		Example: "  tanist dev\n  tanist dev kill 2\n  tanist dev start 2\n  tanist dev --nodes 5 --data /tmp/five --base-port 6000 -- --log-level debug",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+				return fmt.Errorf("flags for serve follow --")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := openDev(data)
+			if err != nil {
+				return err
+			}
+			return d.run(c, nodes, port, args)
+		},
+	}
+	c.PersistentFlags().StringVar(&data, "data", "tanist-dev", "directory of the cluster; each node has one of its own in it")
+	c.Flags().IntVar(&nodes, "nodes", 3, "nodes of a new cluster, 1 to 9")
+	c.Flags().IntVar(&port, "base-port", 5672, "AMQP port of the first node of a new cluster; the others follow, admin is 10000 above and mesh 20000; 0: any that are free")
+	c.AddCommand(newDevSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, "is killed; `tanist dev start %d` starts it again"),
+		newDevSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, "is halted; `tanist dev cont %d` lets it go on"),
+		newDevSignal(&data, "cont", "Let the process of node N go on (SIGCONT)", syscall.SIGCONT, "goes on"),
+		newDevStart(&data), newDevStatus(&data))
+	return c
+}
+
+// devNode names a node by its number or name.
+func (d *dev) node(arg string) (*devNode, error) {
+	i, err := strconv.Atoi(strings.TrimPrefix(arg, "n"))
+	if err != nil || i < 1 || i > len(d.Nodes) {
+		return nil, fmt.Errorf("no node %q; %s has n1 to n%d", arg, d.dir, len(d.Nodes))
+	}
+	return d.Nodes[i-1], nil
+}
+
+func newDevSignal(data *string, use, short string, signal syscall.Signal, said string) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " N", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := loadDev(*data)
+			if err != nil {
+				return err
+			}
+			n, err := d.node(args[0])
+			if err != nil {
+				return err
+			}
+			if !n.alive() {
+				return fmt.Errorf("%s does not run; `tanist dev start %s` starts it", n.Name, n.Name)
+			}
+			if err := syscall.Kill(n.PID, signal); err != nil {
+				return fmt.Errorf("%s (process %d): %w", n.Name, n.PID, err)
+			}
+			if signal == syscall.SIGKILL && !n.await(devStopping) {
+				return fmt.Errorf("%s (process %d) was told to end and is still there", n.Name, n.PID)
+			}
+			if strings.Contains(said, "%d") {
+				said = fmt.Sprintf(said, n.number())
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s (process %d) %s\n", n.Name, n.PID, said)
+			return err
+		},
+	}
+}
+
+func newDevStart(data *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "start N", Short: "Start node N again", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := loadDev(*data)
+			if err != nil {
+				return err
+			}
+			n, err := d.node(args[0])
+			if err != nil {
+				return err
+			}
+			if n.alive() {
+				return fmt.Errorf("%s runs already, as process %d", n.Name, n.PID)
+			}
+			if err := d.launch(n, "", ""); err != nil {
+				return err
+			}
+			if err := n.awaitReady(c.Context()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s runs as process %d\n", n.Name, n.PID)
+			return err
+		},
+	}
+}
+
+func newDevStatus(data *string) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "status", Short: "Show the cluster's processes and addresses", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			d, err := loadDev(*data)
+			if err != nil {
+				return err
+			}
+			return d.print(c.OutOrStdout(), asJSON)
+		},
+	}
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// print shows the nodes.
+func (d *dev) print(w io.Writer, asJSON bool) error {
+	type shown struct {
+		Name  string `json:"name"`
+		PID   int    `json:"pid"`
+		State string `json:"state"`
+		AMQP  string `json:"amqp"`
+		Admin string `json:"admin"`
+		Data  string `json:"data"`
+		Log   string `json:"log"`
+	}
+	out, rows := []shown{}, [][]string{}
+	for _, n := range d.Nodes {
+		s := shown{n.Name, n.PID, n.state(), "amqp://" + n.AMQP, "http://" + n.Admin, n.data(), n.log()}
+		if s.State == stateGone {
+			s.PID = 0
+		}
+		out = append(out, s)
+		rows = append(rows, []string{s.Name, strconv.Itoa(s.PID), s.State, s.AMQP, s.Admin, s.Log})
+	}
+	if asJSON {
+		return printJSON(w, out)
+	}
+	return table(w, "NODE PROCESS STATE AMQP ADMIN LOG", rows)
+}
+
+// run has the cluster up until the command ends.
+func (d *dev) run(c *cobra.Command, nodes, port int, flags []string) error {
+	start := time.Now()
+	unlock, err := d.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.plan(nodes, port, flags); err != nil {
+		return err
+	}
+	err = d.up(c.Context())
+	if err == nil {
+		w := c.OutOrStdout()
+		if err := d.print(w, false); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "Ready after %s: take any node. User guest, password guest. Ctrl-C stops all of them.\n", time.Since(start).Round(time.Millisecond))
+		d.watch(c.Context(), w)
+		fmt.Fprintln(w, "Stopping.")
+	}
+	if c.Context().Err() != nil {
+		err = nil // it was interrupted
+	}
+	return errors.Join(err, d.down())
+}
+
+// up starts what does not run: first those that have a place in the cluster, or the one that begins it, then those that join.
+func (d *dev) up(ctx context.Context) error {
+	var members, fresh []*devNode
+	for _, n := range d.Nodes {
+		if n.known() {
+			members = append(members, n)
+		} else {
+			fresh = append(fresh, n)
+		}
+	}
+	if len(members) == 0 {
+		members, fresh = fresh[:1], fresh[1:]
+	}
+	for _, n := range members {
+		if n.alive() {
+			continue
+		}
+		if err := d.launch(n, "", ""); err != nil {
+			return err
+		}
+	}
+	for _, n := range members {
+		if err := n.awaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	for _, n := range fresh {
+		token, err := members[0].token(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		if err := d.launch(n, members[0].Mesh, token); err != nil {
+			return err
+		}
+	}
+	for _, n := range fresh {
+		if err := n.awaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// token has a member make a token.
+func (n *devNode) token(ctx context.Context, node string) (string, error) {
+	user := first(os.Getenv("TANIST_USER"), "guest")
+	password, err := loginPassword(user)
+	if err != nil {
+		return "", err
+	}
+	api, err := client.New("http://"+n.Admin, user, password, "")
+	if err != nil {
+		return "", err
+	}
+	t, err := api.JoinToken(ctx, admin.TokenRequest{Node: node, TTL: "10m"})
+	return t.Token, err
+}
+
+// down stops what runs, the last first.
+func (d *dev) down() error {
+	var failed error
+	for i := len(d.Nodes) - 1; i >= 0; i-- {
+		n := d.Nodes[i]
+		if err := n.reload(d); err != nil || !n.alive() {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		_ = syscall.Kill(n.PID, syscall.SIGTERM) // it may be gone by now
+		_ = syscall.Kill(n.PID, syscall.SIGCONT) // a halted one hears nothing
+		if !n.await(devStopping) {
+			_ = syscall.Kill(n.PID, syscall.SIGKILL)
+			failed = errors.Join(failed, fmt.Errorf("%s did not stop within %v and was ended; its log is %s", n.Name, devStopping, n.log()))
+		}
+	}
+	return failed
+}
+
+func (n *devNode) data() string { return filepath.Join(n.dir, "data") }
+
+func (n *devNode) log() string { return filepath.Join(n.dir, "log") }
