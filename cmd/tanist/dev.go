@@ -54,9 +54,9 @@ the same --data, "kill N", "stop N", "cont N" and "start N" do to node N what ha
 	c.PersistentFlags().StringVar(&data, "data", "tanist-dev", "directory of the cluster; each node has one of its own in it")
 	c.Flags().IntVar(&nodes, "nodes", 3, "nodes of a new cluster, 1 to 9")
 	c.Flags().IntVar(&port, "base-port", 5672, "AMQP port of the first node of a new cluster; the others follow, admin is 10000 above and mesh 20000; 0: any that are free")
-	c.AddCommand(newDevSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, "is killed; `tanist dev start %d` starts it again"),
-		newDevSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, "is halted; `tanist dev cont %d` lets it go on"),
-		newDevSignal(&data, "cont", "Let the process of node N go on (SIGCONT)", syscall.SIGCONT, "goes on"),
+	c.AddCommand(newDevSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, stateGone, "is killed; `tanist dev start %d` starts it again"),
+		newDevSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, stateHalted, "is halted; `tanist dev cont %d` lets it go on"),
+		newDevSignal(&data, "cont", "Let the process of node N go on (SIGCONT)", syscall.SIGCONT, stateRuns, "goes on"),
 		newDevStart(&data), newDevStatus(&data))
 	return c
 }
@@ -70,7 +70,7 @@ func (d *dev) node(arg string) (*devNode, error) {
 	return d.Nodes[i-1], nil
 }
 
-func newDevSignal(data *string, use, short string, signal syscall.Signal, said string) *cobra.Command {
+func newDevSignal(data *string, use, short string, signal syscall.Signal, becomes, said string) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " N", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -88,8 +88,8 @@ func newDevSignal(data *string, use, short string, signal syscall.Signal, said s
 			if err := syscall.Kill(n.PID, signal); err != nil {
 				return fmt.Errorf("%s (process %d): %w", n.Name, n.PID, err)
 			}
-			if signal == syscall.SIGKILL && !n.await(devStopping) {
-				return fmt.Errorf("%s (process %d) was told to end and is still there", n.Name, n.PID)
+			if !n.await(becomes, devStopping) {
+				return fmt.Errorf("%s (process %d) was sent %v and still %s", n.Name, n.PID, signal, n.state())
 			}
 			if strings.Contains(said, "%d") {
 				said = fmt.Sprintf(said, n.number())
@@ -265,7 +265,7 @@ func (d *dev) down() error {
 		}
 		_ = syscall.Kill(n.PID, syscall.SIGTERM) // it may be gone by now
 		_ = syscall.Kill(n.PID, syscall.SIGCONT) // a halted one hears nothing
-		if !n.await(devStopping) {
+		if !n.await(stateGone, devStopping) {
 			_ = syscall.Kill(n.PID, syscall.SIGKILL)
 			failed = errors.Join(failed, fmt.Errorf("%s did not stop within %v and was ended; its log is %s", n.Name, devStopping, n.log()))
 		}

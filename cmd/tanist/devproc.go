@@ -312,11 +312,11 @@ func processBegan(pid int) (began, letter string) {
 
 const devTick = 20 * time.Millisecond
 
-// await waits for the process to end.
-func (n *devNode) await(most time.Duration) bool {
+// await waits until the process is in a state.
+func (n *devNode) await(state string, most time.Duration) bool {
 	tick := time.NewTicker(devTick)
 	defer tick.Stop()
-	for end := time.Now().Add(most); n.alive(); <-tick.C {
+	for end := time.Now().Add(most); n.state() != state; <-tick.C {
 		if time.Now().After(end) {
 			return false
 		}

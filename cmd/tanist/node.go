@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,12 +87,24 @@ func newNodeList() *cobra.Command {
 func printNodes(w io.Writer, nodes []admin.Node) error {
 	var rows [][]string
 	for _, n := range nodes {
+		pid := "-"
+		if n.PID != 0 {
+			pid = strconv.Itoa(n.PID)
+		}
+		var notes []string
+		for _, x := range []struct {
+			is   bool
+			says string
+		}{{n.Controller, "controller"}, {n.Draining, "draining"}, {n.Reason != "", n.Reason}} {
+			if x.is {
+				notes = append(notes, x.says)
+			}
+		}
 		rows = append(rows, []string{
-			n.Name, orDash(n.AMQP), orDash(n.Admin), word(n.Live, "live", "gone"), n.Health, word(n.Controller, "controller", ""),
-			word(n.Draining, "draining", ""),
+			n.Name, pid, orDash(n.AMQP), orDash(n.Admin), orDash(n.Mesh), word(n.Live, "live", "gone"), n.Health, strings.Join(notes, ", "),
 		})
 	}
-	return table(w, "NODE AMQP ADMIN STATE HEALTH", rows)
+	return table(w, "NODE PROCESS AMQP ADMIN MESH STATE HEALTH", rows)
 }
 
 func newNodeDrain(on bool) *cobra.Command {

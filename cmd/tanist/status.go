@@ -93,11 +93,7 @@ func (r *report) print(w io.Writer) error {
 		fmt.Fprintf(w, "%d %s", o.States[s], s)
 	}
 	fmt.Fprint(w, ")\n\n")
-	var rows [][]string
-	for _, n := range r.Nodes {
-		rows = append(rows, []string{n.Name, orDash(n.AMQP), orDash(n.Admin), word(n.Live, "live", "gone"), n.Health, word(n.Controller, "controller", ""), word(n.Draining, "draining", "")})
-	}
-	if err := table(w, "NODE AMQP ADMIN STATE HEALTH", rows); err != nil {
+	if err := printNodes(w, r.Nodes); err != nil {
 		return err
 	}
 	if len(r.Resources) == 0 {
@@ -138,6 +134,9 @@ func (r *report) printResources(w io.Writer) error {
 	for _, p := range r.Partitions {
 		fmt.Fprintf(w, "\npartition %d of %s (%s to inspect): %s, epoch %d, version %d, %s, E %d W %d R %d, confirmed %d\n",
 			p.Partition, p.Resource, p.ID, p.State, p.Epoch, p.Version, p.Policy, p.E, p.W, p.R, p.Confirmed)
+		if p.Reason != "" {
+			fmt.Fprintf(w, "  %s: %s\n", p.State, p.Reason)
+		}
 		var rows [][]string
 		for _, c := range p.Copies {
 			rows = append(rows, []string{

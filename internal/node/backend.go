@@ -22,7 +22,6 @@ type backend struct {
 	front   *amqp.Server
 	version string
 	started time.Time
-	pid     int
 	open    atomic.Bool // clients are listened for
 }
 

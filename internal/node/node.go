@@ -55,6 +55,8 @@ type Config struct {
 	// Joining says that a fresh store waits to be told the catalog of a cluster, and Peers who was in it when that was known last.
 	Joining bool
 	Peers   []mesh.Peer
+	// PID is the process, for operators; 0: it is none.
+	PID int
 	// PeersChanged, if not nil, is told who the other nodes are, when the catalog says so.
 	PeersChanged func([]mesh.Peer)
 	Storage      storage.Options

@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/engine/storage"
 )
 
 // questions are what this node has asked others and was not answered yet. The end of a session ends them unanswered.
@@ -100,17 +101,7 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 	case protocol.LinksAnswer:
 		n.questions.answered(m.Request, peer.Node, m)
 	case protocol.StatusAsk:
-		of := m.Partitions
-		if m.All {
-			of = nil
-		}
-		n.manager.Status(of, func(list []replica.Status) {
-			out := protocol.StatusAnswer{Request: m.Request, From: n.local}
-			for i := range list {
-				out.Items = append(out.Items, copyStatus(&list[i]))
-			}
-			n.sendControl(peer.Node, out)
-		})
+		n.answerStatus(m, func(a protocol.StatusAnswer) { n.sendControl(peer.Node, a) })
 	case protocol.StatusAnswer:
 		n.questions.answered(m.Request, peer.Node, m)
 	}
@@ -178,13 +169,41 @@ func (n *Node) answerLinks(peer ident.Instance, m protocol.LinksAsk) {
 	}
 }
 
-// statusesOf asks a peer how its copies stand. done is called once, with ok false where the session ended before.
-func (n *Node) statusesOf(node string, of []ident.Partition, done func(list []protocol.CopyStatus, ok bool)) {
-	id := n.questions.ask(node, func(msg any) {
-		m, ok := msg.(protocol.StatusAnswer)
-		done(m.Items, ok)
+// answerStatus says how this node and its copies are. done is called once, from any goroutine.
+func (n *Node) answerStatus(m protocol.StatusAsk, done func(protocol.StatusAnswer)) {
+	h := n.store.Health()
+	out := protocol.StatusAnswer{Request: m.Request, From: n.local, PID: uint64(n.cfg.PID), Closed: h.Closed}
+	if h.Class != storage.Healthy {
+		out.Health = string(h.Class)
+	}
+	of := m.Partitions
+	if m.All {
+		of = nil
+	} else if len(of) == 0 {
+		done(out)
+		return
+	}
+	n.manager.Status(of, func(list []replica.Status) {
+		for i := range list {
+			out.Items = append(out.Items, copyStatus(&list[i]))
+		}
+		done(out)
 	})
-	n.sendControl(node, protocol.StatusAsk{Request: id, All: of == nil, Partitions: of})
+}
+
+// statusOf asks a node, this one or a peer, how it and its copies are. done is called once, with ok false where the session ended before.
+func (n *Node) statusOf(node string, m protocol.StatusAsk, done func(a protocol.StatusAnswer, ok bool)) {
+	if node == n.local.Node {
+		n.answerStatus(m, func(a protocol.StatusAnswer) { done(a, true) })
+		return
+	}
+	m.Request = n.questions.ask(node, func(msg any) {
+		a, ok := msg.(protocol.StatusAnswer)
+		done(a, ok)
+	})
+	if n.sendControl(node, m); !n.sees(node) {
+		n.questions.answered(m.Request, node, nil) // the session ended between: nobody else says so
+	}
 }
 
 func copyStatus(s *replica.Status) protocol.CopyStatus {

@@ -168,7 +168,7 @@ func (s *server) openNode(ctx context.Context) error {
 		host, _, _ = net.SplitHostPort(meshed) // an address is one
 	}
 	n, err := New(env, Config{
-		Name: s.cfg.Name, Dir: s.cfg.Data, Undertaker: session.Undertaker{}, Mesh: meshed, Zone: s.cfg.Zone, Joining: place.joining(),
+		Name: s.cfg.Name, Dir: s.cfg.Data, Undertaker: session.Undertaker{}, Mesh: meshed, Zone: s.cfg.Zone, Joining: place.joining(), PID: os.Getpid(),
 		AMQP: advertised(s.address("amqp"), at.AMQP, host), Admin: advertised(s.address("admin"), at.Admin, host), PeersChanged: place.peersChanged,
 		Storage: storage.Options{FileSize: s.cfg.Disk.File, LowWater: s.cfg.Disk.Low, HighWater: s.cfg.Disk.High},
 		Limits: gateway.Limits{
@@ -240,7 +240,7 @@ func (s *server) serveAdmin() {
 		},
 		Product: Product, Version: s.opt.Version,
 	})
-	s.backend = &backend{n: s.node, front: s.amqp, version: s.opt.Version, started: time.Now(), pid: os.Getpid()}
+	s.backend = &backend{n: s.node, front: s.amqp, version: s.opt.Version, started: time.Now()}
 	s.admin = admin.New(admin.Env{Backend: s.backend, Trace: s.opt.Trace, Version: s.opt.Version})
 	s.listenOn("admin", s.admin.Listen, nil)
 	s.listenOn("admins", s.admin.Listen, s.opt.TLS)

@@ -5,25 +5,12 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/catalog"
-	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/quorum"
-	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/front/admin"
 )
-
-// statuses asks the replicas and gives them by partition.
-func (b *backend) statuses(ctx context.Context) (map[ident.Partition]replica.Status, error) {
-	list, err := await(ctx, b.n.Statuses)
-	if err != nil {
-		return nil, err
-	}
-	by := make(map[ident.Partition]replica.Status, len(list))
-	for _, s := range list {
-		by[s.Partition] = s
-	}
-	return by, nil
-}
 
 // resources are those of the catalog, sorted by virtual host and name.
 func (b *backend) resources() []*catalog.Resource {
@@ -36,24 +23,21 @@ func (b *backend) resources() []*catalog.Resource {
 	return all
 }
 
-// stateOf is what a partition does; one that has no replica yet is recovering.
-func stateOf(by map[ident.Partition]replica.Status, p ident.Partition) admin.State {
-	if s, ok := by[p]; ok {
-		return admin.State(s.State)
-	}
-	return admin.Recovering
-}
-
 // Overview implements admin.Backend.
 func (b *backend) Overview(ctx context.Context) (admin.Overview, error) {
-	by, err := b.statuses(ctx)
-	if err != nil {
-		return admin.Overview{}, err
-	}
+	g := b.gather(ctx, protocol.StatusAsk{All: true})
 	o := admin.Overview{
-		Product: Product, Version: b.version, Node: b.n.local.Node, Controller: b.n.local.Node, Started: b.started.UnixMilli(), Nodes: 1,
-		States: map[admin.State]int{}, Connections: b.front.Connections(), PID: b.pid, Blocked: blockedBy(b.n.store.Health()),
+		Product: Product, Version: b.version, Node: b.n.local.Node, Started: b.started.UnixMilli(), States: map[admin.State]int{},
+		Connections: b.front.Connections(), PID: b.n.cfg.PID, Blocked: blockedBy(b.n.store.Health()),
 	}
+	c, err := b.catalogStatus(ctx)
+	if err != nil {
+		return o, err
+	}
+	b.n.View(func(v *catalog.View) {
+		o.Nodes = len(v.Nodes())
+		o.Controller = controllerOf(v, &c)
+	})
 	if err := b.Ready(); err != nil {
 		o.NotReady = err.Error()
 	} else {
@@ -63,22 +47,42 @@ func (b *backend) Overview(ctx context.Context) (admin.Overview, error) {
 		o.Resources++
 		for _, a := range r.Partitions {
 			o.Partitions++
-			o.States[stateOf(by, a.Partition)]++
+			state, _ := g.stateOf(a)
+			o.States[state]++
 		}
 	}
 	return o, nil
 }
 
+// controllerOf is the name of the node that leads the catalog, as far as this one knows.
+func controllerOf(v *catalog.View, c *consensus.Status) string {
+	for _, x := range v.Nodes() {
+		if consensus.ID(x.Store) == c.Leader {
+			return x.Name
+		}
+	}
+	return ""
+}
+
 // Nodes implements admin.Backend.
-func (b *backend) Nodes(context.Context) ([]admin.Node, error) {
+func (b *backend) Nodes(ctx context.Context) ([]admin.Node, error) {
+	g := b.gather(ctx, protocol.StatusAsk{})
+	c, err := b.catalogStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []admin.Node
-	health := healthWord(b.n.store.Health())
 	b.n.View(func(v *catalog.View) {
+		leader := controllerOf(v, &c)
 		for _, x := range v.Nodes() {
-			here := x.Name == b.n.local.Node
-			one := admin.Node{Name: x.Name, AMQP: x.AMQP, Admin: x.Admin, Live: here, Controller: here, Health: "unknown"}
-			if here {
-				one.Health = health
+			one := admin.Node{
+				Name: x.Name, AMQP: x.AMQP, Admin: x.Admin, Mesh: x.Mesh, Zone: x.Zone, Controller: x.Name == leader, Draining: x.Draining,
+				Health: unknownHealth, Votes: slices.Contains(c.Voters, consensus.ID(x.Store)),
+			}
+			if a, ok := g.answers[x.Name]; ok {
+				one.Live, one.PID, one.Health = true, int(a.PID), healthOf(&a)
+			} else {
+				one.Reason = g.silent[x.Name]
 			}
 			out = append(out, one)
 		}
@@ -105,10 +109,7 @@ func blockedBy(h storage.Health) string {
 
 // Resources implements admin.Backend.
 func (b *backend) Resources(ctx context.Context) ([]admin.Resource, error) {
-	by, err := b.statuses(ctx)
-	if err != nil {
-		return nil, err
-	}
+	g := b.gather(ctx, protocol.StatusAsk{All: true})
 	out := []admin.Resource{}
 	for _, r := range b.resources() {
 		one := admin.Resource{
@@ -116,12 +117,14 @@ func (b *backend) Resources(ctx context.Context) ([]admin.Resource, error) {
 			AutoDelete: r.AutoDelete, Policy: r.Policy, Partitions: len(r.Partitions), State: admin.Serving,
 		}
 		for _, a := range r.Partitions {
-			s := by[a.Partition]
-			one.Ready += s.Ready
-			one.Unsettled += s.Unsettled
-			one.Consumers += int(s.Consumers)
-			one.Bytes += uint64(s.Bytes)
-			one.State = worse(one.State, stateOf(by, a.Partition))
+			if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
+				one.Ready += s.Ready
+				one.Unsettled += s.Unsettled
+				one.Consumers += int(s.Consumers)
+				one.Bytes += uint64(max(s.Bytes, 0))
+			}
+			state, _ := g.stateOf(a)
+			one.State = worse(one.State, state)
 		}
 		for _, f := range r.Args {
 			if one.Arguments == nil {
@@ -143,39 +146,27 @@ func worse(a, b admin.State) admin.State {
 
 // Partitions implements admin.Backend.
 func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
-	by, err := b.statuses(ctx)
-	if err != nil {
-		return nil, err
-	}
-	h := b.n.store.Health()
+	g := b.gather(ctx, protocol.StatusAsk{All: true})
 	out := []admin.Partition{}
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
-			s, here := by[a.Partition]
 			one := admin.Partition{
-				Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch, Version: a.Version,
-				Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers), Learners: members(a.Learners),
-				State: stateOf(by, a.Partition), Confirmed: s.Confirmed, Copies: []admin.Copy{},
+				Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch,
+				Version: a.Version, Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers),
+				Learners: members(a.Learners), Copies: g.copiesOf(a),
+			}
+			one.State, one.Reason = g.stateOf(a)
+			if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
+				one.Confirmed = s.Confirmed
 			}
 			if p, err := quorum.Parse(a.Policy); err == nil {
 				one.W, one.R = quorum.W(p, one.E, r.Kind), quorum.R(p, one.E, r.Kind)
-			}
-			if here {
-				c := admin.Copy{Node: b.n.local.Node, Role: s.Role, Position: s.Position, Offset: s.Offset, Durable: s.Durable, Health: healthWord(h)}
-				if damaged(s, h) {
-					c.Health = "damaged"
-				}
-				one.Copies = append(one.Copies, c)
 			}
 			out = append(out, one)
 		}
 	}
 	return out, nil
 }
-
-// damaged reports whether a copy failed its own checks. Once the journal has closed every copy is blocked, and nothing is said of what it
-// holds.
-func damaged(s replica.Status, h storage.Health) bool { return s.State == replica.Blocked && !h.Closed }
 
 func members(ms []catalog.Member) []string {
 	out := []string{}
@@ -205,7 +196,7 @@ func (b *backend) Metrics() admin.Metrics {
 		out.Catalog = admin.CatalogMetrics{Applied: c.Applied, Term: c.Term, Leader: c.Leading}
 	}
 	out.Replicas.Transitions = b.n.transitions.Load()
-	b.replicaMetrics(ctx, h, &out)
+	b.replicaMetrics(ctx, &out)
 	return out
 }
 
@@ -239,22 +230,32 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 	}
 }
 
-func (b *backend) replicaMetrics(ctx context.Context, h storage.Health, out *admin.Metrics) {
-	by, err := b.statuses(ctx)
+func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
+	here := b.n.local.Node
+	own, err := await(ctx, func(done func(protocol.StatusAnswer)) { b.n.answerStatus(protocol.StatusAsk{All: true}, done) })
 	if err != nil {
 		return
 	}
+	g := gathered{}
+	g.add(here, own)
 	out.Replicas.States = map[admin.State]uint64{}
 	out.Replicas.Deduplicated, out.Replicas.Expired = b.n.manager.Duplicates(), b.n.manager.Expired()
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
-			s := by[a.Partition]
-			out.Replicas.States[stateOf(by, a.Partition)]++
-			out.Replicas.StagedBytes += uint64(max(s.Staged, 0))
-			out.Replicas.DeadLetters += s.DeadLetters
-			if damaged(s, h) {
+			s := g.copies[here][a.Partition]
+			if s != nil && damaged(s, &own) {
 				out.Storage.Damaged++
 			}
+			if a.Owner.Node != here {
+				continue
+			}
+			state, _ := g.stateOf(a)
+			out.Replicas.States[state]++
+			if s == nil {
+				continue
+			}
+			out.Replicas.StagedBytes += uint64(max(s.Staged, 0))
+			out.Replicas.DeadLetters += s.DeadLetters
 			if r.Kind == catalog.Stream {
 				out.Replicas.Records += s.Ready
 			} else {

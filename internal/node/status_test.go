@@ -1,10 +1,14 @@
 package node
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/replica"
-	"github.com/tanist/tanist/internal/engine/storage"
+	"github.com/tanist/tanist/internal/front/admin"
 )
 
 // A closed journal blocks every copy; only a copy that is blocked beside a journal that works is damaged.
@@ -14,8 +18,60 @@ func TestOnlyItsOwnChecksMakeACopyDamaged(t *testing.T) {
 		closed bool
 		want   bool
 	}{{replica.Blocked, false, true}, {replica.Blocked, true, false}, {replica.Serving, false, false}, {replica.Waiting, true, false}} {
-		if got := damaged(replica.Status{State: c.state}, storage.Health{Closed: c.closed}); got != c.want {
+		if got := damaged(&protocol.CopyStatus{State: string(c.state)}, &protocol.StatusAnswer{Closed: c.closed}); got != c.want {
 			t.Errorf("%s, journal closed %v: damaged %v", c.state, c.closed, got)
+		}
+	}
+}
+
+// Of a partition the owner's node says what it does; what other nodes say, or do not say, is shown of their copies alone.
+func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
+	p := ident.Partition{Incarnation: 3}
+	run := func(node string, boot uint64) ident.Instance {
+		return ident.Instance{Node: node, Store: ident.StoreID{node[0]}, Boot: boot}
+	}
+	a := &catalog.Assignment{Partition: p, Owner: run("a", 2), Followers: []catalog.Member{{Node: "b"}, {Node: "c"}}, Learners: []catalog.Member{{Node: "d"}}}
+	says := func(i ident.Instance, s ...protocol.CopyStatus) protocol.StatusAnswer {
+		return protocol.StatusAnswer{From: i, Items: s}
+	}
+	g := gathered{silent: map[string]string{"c": "refused: nobody listens"}}
+	g.add("a", says(run("a", 2), protocol.CopyStatus{Partition: p, Role: "owner", State: "serving", Position: 9, Durable: 9}))
+	g.add("b", says(run("b", 1), protocol.CopyStatus{Partition: p, Role: "follower", State: "serving", Position: 7, Durable: 6}))
+	g.add("d", says(run("d", 1)))
+	g.add("e", says(run("e", 1), protocol.CopyStatus{Partition: p, Role: "quarantined", State: "blocked", Position: 10}))
+	if s, why := g.stateOf(a); s != admin.Serving || why != "" {
+		t.Errorf("%s %q", s, why)
+	}
+	want := []admin.Copy{
+		{Node: "a", Role: "owner", Position: 9, Durable: 9, Health: "ok"},
+		{Node: "b", Role: "follower", Position: 7, Durable: 6, Lag: 2, Health: "ok"},
+		{Node: "c", Role: "follower", Health: "unreachable"},
+		{Node: "d", Role: "learner", Health: "missing"},
+		{Node: "e", Role: "quarantined", Position: 10, Health: "damaged"},
+	}
+	got := g.copiesOf(a)
+	if len(got) != len(want) {
+		t.Fatalf("copies: %+v", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("copy %d: %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	for _, c := range []struct {
+		owner ident.Instance
+		state admin.State
+		why   string
+	}{
+		{run("c", 1), admin.Waiting, "node c does not answer: refused"},
+		{run("a", 1), admin.Recovering, "started again"},
+		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 2}, admin.Waiting, "is gone"},
+		{ident.Instance{}, admin.Waiting, "no owner"},
+		{run("d", 1), admin.Recovering, ""},
+	} {
+		a.Owner = c.owner
+		if s, why := g.stateOf(a); s != c.state || !strings.Contains(why, c.why) {
+			t.Errorf("owner %v: %s %q", c.owner, s, why)
 		}
 	}
 }

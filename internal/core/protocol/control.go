@@ -87,10 +87,13 @@ type StatusAsk struct {
 	Partitions []ident.Partition
 }
 
-// StatusAnswer answers StatusAsk. Copies that the node does not hold are missing.
+// StatusAnswer answers StatusAsk, and says how the node itself is. Copies that it does not hold are missing.
 type StatusAnswer struct {
 	Request uint64
 	From    ident.Instance
+	PID     uint64 // of its process; 0: it is none
+	Health  string // class of its storage fault (design 2 §10); "" is health
+	Closed  bool   // its storage takes no more writes
 	Items   []CopyStatus
 }
 

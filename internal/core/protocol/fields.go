@@ -394,6 +394,9 @@ func (c *coder) statusAsk(m *StatusAsk) {
 func (c *coder) statusAnswer(m *StatusAnswer) {
 	c.u64(&m.Request)
 	c.instance(&m.From)
+	c.u64(&m.PID)
+	c.name(&m.Health)
+	c.bool(&m.Closed)
 	l := list(c, &m.Items, 17)
 	for i := range l {
 		c.copyStatus(&l[i])

@@ -75,9 +75,14 @@ type Node struct {
 	Name       string `json:"name"`
 	AMQP       string `json:"amqp"`  // host:port
 	Admin      string `json:"admin"` // host:port
-	Live       bool   `json:"live"`
+	Mesh       string `json:"mesh"`  // host:port, for other nodes
+	Zone       string `json:"zone,omitempty"`
+	PID        int    `json:"pid"`              // of its process, 0 if not known
+	Live       bool   `json:"live"`             // the node that was asked reaches it
+	Reason     string `json:"reason,omitempty"` // why it is not live
+	Votes      bool   `json:"votes"`            // on the catalog
 	Controller bool   `json:"controller"`
-	Health     string `json:"health"` // "ok", or a class of storage health (transient, pressure, full, permission, uncertain, corruption)
+	Health     string `json:"health"` // "ok", "unknown", or a class of storage health (transient, pressure, full, permission, uncertain, corruption)
 	Draining   bool   `json:"draining"`
 }
 
@@ -133,6 +138,7 @@ type Partition struct {
 	Followers []string `json:"followers"`
 	Learners  []string `json:"learners"`
 	State     State    `json:"state"`
+	Reason    string   `json:"reason,omitempty"` // why it does not serve
 	Confirmed uint64   `json:"confirmed"`
 	Copies    []Copy   `json:"copies"`
 }
@@ -145,5 +151,5 @@ type Copy struct {
 	Offset   uint64 `json:"offset"`
 	Durable  uint64 `json:"durable"` // position up to which it has been synced
 	Lag      uint64 `json:"lag"`     // entries behind the owner's tail
-	Health   string `json:"health"`  // as a node's, or "damaged"
+	Health   string `json:"health"`  // as a node's, or "damaged", "missing" or "unreachable"
 }

@@ -1,0 +1,179 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+// gatherTimeout bounds how long other nodes are waited for. One that does not answer by then is shown as such.
+const gatherTimeout = 2 * time.Second
+
+const (
+	healthy       = "ok"
+	unknownHealth = "unknown"
+)
+
+// gathered is what the nodes of the cluster say of themselves and their copies.
+type gathered struct {
+	answers map[string]protocol.StatusAnswer
+	copies  map[string]map[ident.Partition]*protocol.CopyStatus // by node
+	silent  map[string]string                                   // who did not answer, and why
+}
+
+func (g *gathered) add(node string, a protocol.StatusAnswer) {
+	if g.answers == nil {
+		g.answers, g.copies = map[string]protocol.StatusAnswer{}, map[string]map[ident.Partition]*protocol.CopyStatus{}
+	}
+	by := make(map[ident.Partition]*protocol.CopyStatus, len(a.Items))
+	for i := range a.Items {
+		by[a.Items[i].Partition] = &a.Items[i]
+	}
+	g.answers[node], g.copies[node] = a, by
+}
+
+// gather asks every node that can be reached, all at once.
+func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
+	defer cancel()
+	n := b.n
+	g := gathered{silent: map[string]string{}}
+	var names []string
+	n.View(func(v *catalog.View) { // which holds the lock of sessions
+		names = append(names, n.local.Node)
+		for _, x := range v.Nodes() {
+			if x.Name == n.local.Node {
+				continue
+			}
+			if _, up := n.sessions[x.Name]; up {
+				names = append(names, x.Name)
+				continue
+			}
+			g.silent[x.Name] = "it cannot be reached"
+			if why := n.unreachable[x.Name]; why != "" {
+				g.silent[x.Name] = why
+			}
+		}
+	})
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() {
+			type answer struct {
+				a  protocol.StatusAnswer
+				ok bool
+			}
+			x, err := await(ctx, func(done func(answer)) {
+				n.statusOf(name, q, func(a protocol.StatusAnswer, ok bool) { done(answer{a, ok}) })
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				g.silent[name] = fmt.Sprintf("it did not answer within %v", gatherTimeout)
+			case !x.ok:
+				g.silent[name] = "it went away before it answered"
+			default:
+				g.add(name, x.a)
+			}
+		})
+	}
+	all.Wait()
+	return g
+}
+
+// stateOf is what a partition does for clients, which is its owner's to say; and why it does not serve.
+func (g *gathered) stateOf(a *catalog.Assignment) (admin.State, string) {
+	owner := a.Owner.Node
+	s := g.copies[owner][a.Partition]
+	answer, answered := g.answers[owner]
+	switch {
+	case owner == "":
+		return admin.Waiting, "it has no owner yet"
+	case !answered:
+		if why := g.silent[owner]; why != "" {
+			return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer: %s", owner, why)
+		}
+		return admin.Recovering, "" // nobody was asked
+	case answer.From.Store != a.Owner.Store:
+		return admin.Waiting, fmt.Sprintf("its owner's data directory on node %s is gone", owner)
+	case answer.From != a.Owner:
+		return admin.Recovering, fmt.Sprintf("node %s was started again, and takes it over under a new epoch", owner)
+	case s == nil:
+		return admin.Recovering, ""
+	}
+	return admin.State(s.State), s.Reason
+}
+
+// copiesOf are a partition's copies: those that the catalog names, whether their nodes answered or not, and others that nodes hold.
+func (g *gathered) copiesOf(a *catalog.Assignment) []admin.Copy {
+	out := []admin.Copy{}
+	named := map[string]bool{}
+	tail, known := uint64(0), false
+	if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
+		tail, known = s.Position, true
+	}
+	add := func(node, role string) {
+		if node == "" || named[node] {
+			return
+		}
+		named[node] = true
+		c := admin.Copy{Node: node, Role: role}
+		answer, answered := g.answers[node]
+		s := g.copies[node][a.Partition]
+		switch {
+		case !answered:
+			c.Health = "unreachable"
+		case s == nil:
+			c.Health = "missing"
+		default:
+			c.Role, c.Position, c.Offset, c.Durable, c.Health = s.Role, s.Position, s.Offset, s.Durable, healthOf(&answer)
+			if known && tail > s.Position {
+				c.Lag = tail - s.Position
+			}
+			if damaged(s, &answer) {
+				c.Health = "damaged"
+			}
+		}
+		out = append(out, c)
+	}
+	add(a.Owner.Node, "owner")
+	for _, m := range a.Followers {
+		add(m.Node, "follower")
+	}
+	for _, m := range a.Learners {
+		add(m.Node, "learner")
+	}
+	var others []string
+	for node, held := range g.copies {
+		if held[a.Partition] != nil {
+			others = append(others, node)
+		}
+	}
+	slices.Sort(others)
+	for _, node := range others {
+		add(node, "")
+	}
+	return out
+}
+
+func healthOf(a *protocol.StatusAnswer) string {
+	if a.Health == "" {
+		return healthy
+	}
+	return a.Health
+}
+
+// damaged reports whether a copy failed its own checks. Once a journal has closed every copy is blocked, and nothing is said of what it
+// holds.
+func damaged(s *protocol.CopyStatus, of *protocol.StatusAnswer) bool {
+	return s.State == string(replica.Blocked) && !of.Closed
+}
