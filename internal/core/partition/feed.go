@@ -32,23 +32,24 @@ type feedFlight struct {
 	size int64
 }
 
-// Lose forgets where the copy stands: what is on its way is lost, or may be. What it was known to hold durably stays known.
+// Lose forgets where the copy stands: what is on its way is lost, or may be. What it held durably stays known until it says anew.
 func (f *Feed) Lose() {
 	f.standing, f.reading = false, false
 	f.flights, f.head, f.bytes = nil, 0, 0
 }
 
-// Stand notes that the copy's log is a prefix of the owner's up to position, durably up to durable; sending goes on from there.
+// Stand notes that the copy's log is a prefix of the owner's up to position, durably up to durable; sending goes on from there. What it
+// said before does not count any more: it may have lost that.
 func (f *Feed) Stand(position, durable uint64) {
 	f.Lose()
 	f.standing, f.next, f.told = true, position, 0
-	f.durable = max(f.durable, min(durable, position))
+	f.durable = min(durable, position)
 }
 
 // Standing reports whether the copy takes batches.
 func (f *Feed) Standing() bool { return f.standing }
 
-// Durable is the highest position that the copy has said it holds durably, in this epoch.
+// Durable is up to where the copy has said that it holds the log durably, in this epoch.
 func (f *Feed) Durable() uint64 { return f.durable }
 
 // Next is the position that is sent next.

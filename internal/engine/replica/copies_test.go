@@ -527,3 +527,57 @@ func TestAnOwnerThatIsCutOffStopsDelivering(t *testing.T) {
 		t.Fatalf("delivered %d of 20 once a follower was back", len(got))
 	}
 }
+
+func TestAnOwnerThatIsChosenAgainFeedsItsCopies(t *testing.T) {
+	g := newTrio(t, 10, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	c.publish("a")
+	g.run(20)
+	g.transition(0, 0, 1, 2)
+	d := g.client(0)
+	d.publish("b")
+	g.run(20)
+	if at := d.upTo(); at != 2 {
+		t.Fatalf("confirmed below %d in the next epoch, want 2", at)
+	}
+	g.same(0, 1, 2)
+}
+
+func TestACopyThatLostWhatItHeldCountsForNothing(t *testing.T) {
+	for _, learner := range []bool{false, true} {
+		g := newTrio(t, 11, 2)
+		if learner {
+			g.declare(catalog.Queue)
+			g.answer = func(catalog.Membership) error { return &catalog.Refusal{Code: catalog.Invalid} }
+			a := *g.assignment()
+			a.Version++
+			a.Learners = []catalog.Member{g.nodes[1].place()}
+			g.assign(a)
+		} else {
+			g.declare(catalog.Queue, 1)
+		}
+		c := g.client(0)
+		for i := range 10 {
+			c.publish(fmt.Sprint("m", i))
+			g.run(2)
+		}
+		g.run(20)
+		g.nodes[1].kill()
+		lost := g.nodes[1].disk.copies[part]
+		lost.batches = lost.batches[:3] // as after a disk that lied about its syncs
+		lost.snap, lost.pages = partition.Snapshot{}, map[uint32][]byte{}
+		g.answer = nil
+		g.nodes[1].restart()
+		g.run(2000)
+		c.got = nil
+		c.publish("x")
+		g.run(100)
+		switch {
+		case learner && len(g.assignment().Followers) > 0:
+			t.Fatal("it was admitted")
+		case !learner && len(take[protocol.PublishRefused](c)) != 1:
+			t.Fatal("it counts among the copies that a confirm needs")
+		}
+	}
+}

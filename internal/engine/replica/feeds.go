@@ -22,6 +22,7 @@ type feed struct {
 	partition.Feed
 	learner bool
 	up      bool // there is a session with its node
+	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	image   *imageFeed
 	reason  string // why it is not fed, for people
 }
@@ -106,7 +107,7 @@ func (r *replica) standing(m protocol.Standing) {
 	if m.Damaged != "" && m.Importing == nil {
 		return
 	}
-	if !f.learner && !r.copy.Returned(f.Store, m.Epoch, m.Durable) {
+	if f.doubted = !r.copy.Returned(f.Store, m.Epoch, m.Durable); f.doubted {
 		f.reason = fmt.Sprintf("it holds the log up to %d only, and had said more", m.Durable)
 		trace.Error(r.m.env.Trace, "replica.follower.shorter", r.attr(), slog.String("node", f.Node), slog.Uint64("position", m.Durable))
 	}
@@ -279,7 +280,7 @@ func (r *replica) owed(upTo uint64) uint64 {
 func (r *replica) reachable() int {
 	n := 1
 	for _, f := range r.feeds {
-		if f.up && !f.learner {
+		if f.up && !f.learner && !f.doubted {
 			n++
 		}
 	}

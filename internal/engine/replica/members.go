@@ -62,7 +62,7 @@ func (r *replica) admitLearners() {
 	}
 	floor := r.copy.Floor()
 	for _, f := range r.feeds {
-		if f.learner && f.Standing() && floor > 0 && f.Durable() >= floor {
+		if f.learner && f.Standing() && !f.doubted && floor > 0 && f.Durable() >= floor {
 			r.begin(f)
 			return
 		}
@@ -111,7 +111,7 @@ func (r *replica) propose() {
 	m.Floor = r.copy.Floor()
 	m.Evidence = []catalog.Evidence{{Store: r.m.env.Local.Store, Position: r.copy.Durable().Position}}
 	for _, f := range r.feeds {
-		if slices.Contains(c.set.Followers, f.Store) {
+		if slices.Contains(c.set.Followers, f.Store) && !f.doubted {
 			m.Evidence = append(m.Evidence, catalog.Evidence{Store: f.Store, Position: f.Durable()})
 		}
 	}

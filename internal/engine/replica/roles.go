@@ -45,7 +45,9 @@ func (r *replica) assign(m assignment) {
 	}
 	r.w = sets[0].W
 	if m.role == partition.Owner {
-		r.setFeeds(m.a)
+		if r.copy.Role() == partition.Owner && r.copy.Epoch() == m.a.Epoch {
+			r.setFeeds(m.a)
+		} // else once the epoch has begun here
 		sets = r.joint(sets)
 	}
 	a := partition.Assignment{Epoch: m.a.Epoch, Role: m.role, Starts: m.a.Starts, Sets: sets}
@@ -135,9 +137,7 @@ func (r *replica) writeMark() {
 		r.attr(), slog.Uint64("epoch", r.copy.Epoch()), slog.Uint64("position", r.copy.Tail().Position),
 	}})
 	r.reason = ""
-	for _, f := range r.feeds {
-		r.probe(f)
-	}
+	r.setFeeds(r.want)
 	var scratch [64]byte
 	body := partition.AppendEpochMark(scratch[:0], r.copy.Epoch(), machineVersion(r.res.Kind))
 	b := r.build()
