@@ -12,6 +12,7 @@ func declared(r string) Event { return Event{Kind: Declared, Resource: r} }
 func streamed(r string) Event { return Event{Kind: Declared, Resource: r, Stream: true} }
 func opened(s uint64) Event   { return Event{Kind: Opened, Session: s} }
 func closed(s uint64) Event   { return Event{Kind: Closed, Session: s} }
+func lost(s uint64) Event     { return Event{Kind: Lost, Session: s} }
 func crash() Event            { return Event{Kind: Crashed} }
 func restart() Event          { return Event{Kind: Restarted} }
 
@@ -108,6 +109,11 @@ var queueScripts = []script{
 	{"an accept given after the crash, which never arrived", "", queue(
 		pub(1, "q"), ok(1), got("q", 1, 1), crash(), settle("q", 1, 1, Accept), opened(2), got("q", 2, 1),
 		settle("q", 2, 1, Accept), drained("q"))},
+	{"an unconfirmed accept lost with the node that took it", "", queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), closed(2), lost(2), again("q", 1, 1),
+		settle("q", 1, 1, Accept), drained("q"))},
+	{"what was held is released with a lost node", "", queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), lost(2), again("q", 1, 1), settle("q", 1, 1, Accept), drained("q"))},
 	{"requeued and delivered again", "", queue(
 		pub(1, "q"), ok(1), got("q", 1, 1), settle("q", 1, 1, Requeue), again("q", 1, 1), settle("q", 1, 1, Accept), drained("q"))},
 	{"released by the end of a session", "", queue(
@@ -156,6 +162,12 @@ var queueScripts = []script{
 		with(gotAt("q", 1, 1, 1), func(e *Event) { e.Redelivered = true }))},
 	{"accepted, confirmed, and back after a crash", RuleSettled, queue(
 		pub(1, "q"), ok(1), got("q", 1, 1), settle("q", 1, 1, Accept), kept("q", 1), crash(), opened(2), got("q", 2, 1))},
+	{"accepted through a node that goes on, and back when another is lost", RuleSettled, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), settle("q", 1, 1, Accept), lost(2), again("q", 1, 1))},
+	{"accepted, confirmed, and back when its node is lost", RuleSettled, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), kept("q", 1), lost(2), again("q", 1, 1))},
+	{"held through a node that goes on, and given to another", RuleHeld, queue(
+		pub(1, "q"), ok(1), opened(2), opened(3), got("q", 1, 1), lost(2), again("q", 3, 1))},
 	{"accepted and back in the same run", RuleSettled, queue(
 		pub(1, "q"), ok(1), got("q", 1, 1), settle("q", 1, 1, Accept), again("q", 1, 1))},
 	{"purged and back", RuleSettled, queue(

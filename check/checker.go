@@ -57,6 +57,7 @@ type Checker struct {
 	resources  map[string]*resource
 	order      []*resource
 	sessions   map[uint64]bool // open
+	lost       map[uint64]bool // ended with their node
 	publishes  map[uint64]*publish
 	readers    map[uint64]*reader
 	ended      map[string]bool // owners whose runs are over
@@ -80,6 +81,7 @@ func New() *Checker {
 		run:       1,
 		resources: map[string]*resource{},
 		sessions:  map[uint64]bool{},
+		lost:      map[uint64]bool{},
 		publishes: map[uint64]*publish{},
 		readers:   map[uint64]*reader{},
 		ended:     map[string]bool{},
@@ -129,6 +131,9 @@ func (c *Checker) Observe(e Event) {
 		c.sessions[e.Session] = true
 	case Closed:
 		delete(c.sessions, e.Session)
+	case Lost:
+		delete(c.sessions, e.Session)
+		c.lost[e.Session] = true
 	case Crashed:
 		c.crashed()
 	case Restarted:

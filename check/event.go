@@ -28,6 +28,9 @@ const (
 	Opened Kind = "opened"
 	// Closed ends a Session, by the client's wish or by a lost connection: what it held unsettled is released.
 	Closed Kind = "closed"
+	// Lost ends a Session with the node that it spoke to, or comes after it was Closed: what it held is released, and what it settled last
+	// may not have been heard. Owners and other sessions go on.
+	Lost Kind = "lost"
 	// Crashed ends the broker's run, with all sessions. Restarted gives a cause for owners to change.
 	Crashed   Kind = "crashed"
 	Restarted Kind = "restarted"

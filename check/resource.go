@@ -39,6 +39,7 @@ type copyOf struct {
 	held     uint64 // session that holds it unsettled
 	settled  Settlement
 	settleIn uint64 // run in which settled was given by a session that was open
+	settler  uint64 // session that gave it
 	heldIn   uint64 // run in which held was handed it
 	seenIn   uint64 // run in which it was last delivered to an open session
 	purge    purgeState
@@ -260,7 +261,7 @@ func (c *Checker) hand(r *resource, m *copyOf, e Event) {
 	case c.disturbed: // whoever was handed it may have been given up
 	case m.seenIn == c.run && c.live(e.Session) && !e.Redelivered && !c.repeats(r, m.message):
 		c.fail(RuleFlag, r, m.message, "message %d comes again and does not say so", m.message)
-	case (m.settled == Accept || m.settled == Reject) && m.settleIn == c.run && c.live(e.Session):
+	case (m.settled == Accept || m.settled == Reject) && m.settleIn == c.run && c.live(e.Session) && !c.lost[m.settler]:
 		c.fail(RuleSettled, r, m.message, "message %d is delivered again in the run in which it was settled (%s)", m.message, m.settled)
 	case m.heldIn == c.run && c.live(m.held) && c.live(e.Session):
 		c.fail(RuleHeld, r, m.message, "message %d is delivered to session %d, session %d holds it", m.message, e.Session, m.held)
@@ -292,7 +293,7 @@ func (c *Checker) settle(r *resource, e Event) {
 	if c.live(e.Session) {
 		in = c.run
 	}
-	m.settled, m.settleIn, m.kept, m.held = e.Settlement, in, false, 0
+	m.settled, m.settleIn, m.settler, m.kept, m.held = e.Settlement, in, e.Session, false, 0
 }
 
 func (c *Checker) settled(r *resource, e Event) {

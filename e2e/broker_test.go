@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,10 +48,12 @@ const patience = 60 * time.Second
 // broker is one tanist process at a time, over one data directory.
 type broker struct {
 	t     *testing.T
+	name  string
 	dir   string
 	amqp  string // host:port
 	admin string
 	args  []string
+	env   []string // beside what the test itself has
 	cmd   *exec.Cmd
 	ended chan error
 	log   *tail
@@ -61,11 +62,11 @@ type broker struct {
 // newBroker chooses a directory and ports and starts nothing. args are further arguments of serve.
 func newBroker(t *testing.T, args ...string) *broker {
 	t.Helper()
-	b := &broker{t: t, dir: filepath.Join(t.TempDir(), "data"), amqp: freePort(t), admin: freePort(t), args: args, log: &tail{}}
+	b := &broker{t: t, name: "one", dir: filepath.Join(t.TempDir(), "data"), amqp: freePort(t), admin: freePort(t), args: args, log: &tail{}}
 	t.Cleanup(func() {
 		b.kill()
 		if t.Failed() {
-			t.Logf("the broker's log ends:\n%s", b.log)
+			t.Logf("the log of %s ends:\n%s", b.name, b.log)
 		}
 	})
 	return b
@@ -85,9 +86,9 @@ func freePort(t *testing.T) string {
 // launch starts the process and does not wait for it.
 func (b *broker) launch() {
 	b.t.Helper()
-	args := append([]string{"serve", "--name", "one", "--data", b.dir, "--amqp", b.amqp, "--admin", b.admin}, b.args...)
+	args := append([]string{"serve", "--name", b.name, "--data", b.dir, "--amqp", b.amqp, "--admin", b.admin}, b.args...)
 	b.cmd = exec.Command(program, args...)
-	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
+	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Env = b.log, b.log, append(os.Environ(), b.env...)
 	// A broker must not outlive a test that panics.
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := b.cmd.Start(); err != nil {
@@ -101,18 +102,21 @@ func (b *broker) launch() {
 func (b *broker) start() {
 	b.t.Helper()
 	b.launch()
-	b.await("readiness", func() error {
-		resp, err := http.Get("http://" + b.admin + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			text, _ := io.ReadAll(resp.Body)
-			return fmt.Errorf("%s: %s", resp.Status, text)
-		}
-		return nil
-	})
+	b.await("readiness", b.ready)
+}
+
+// ready is nil if the broker serves every partition that it owns.
+func (b *broker) ready() error {
+	resp, err := http.Get("http://" + b.admin + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return nil
 }
 
 // await asks until the answer is nil, the process has ended, or patience has.
@@ -132,7 +136,7 @@ func (b *broker) poll(ask func() error) error {
 		select {
 		case end := <-b.ended:
 			b.ended <- end
-			return fmt.Errorf("the broker ended: %v", end)
+			return fmt.Errorf("%s ended: %v", b.name, end)
 		case <-deadline:
 			return err
 		case <-tick.C:
@@ -284,22 +288,4 @@ func run(t *testing.T, args ...string) (output string, code int) {
 		t.Fatalf("tanist %s: %v", strings.Join(args, " "), err)
 	}
 	return string(out), 0
-}
-
-// quiet is nil if the owners of the given queues have confirmed all that is in their logs.
-func (b *broker) quiet(queues []string) error {
-	var all []struct {
-		Resource  string
-		Confirmed uint64
-		Copies    []struct{ Position uint64 }
-	}
-	if err := b.get("/api/v1/partitions", &all); err != nil {
-		return err
-	}
-	for _, p := range all {
-		if slices.Contains(queues, p.Resource) && (len(p.Copies) != 1 || p.Copies[0].Position != p.Confirmed) {
-			return fmt.Errorf("%s is confirmed up to %d of %v", p.Resource, p.Confirmed, p.Copies)
-		}
-	}
-	return nil
 }

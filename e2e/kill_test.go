@@ -46,7 +46,7 @@ func TestKill(t *testing.T) {
 	b := newBroker(t, "--disk-file", "4MiB", "--disk-low", "0", "--disk-high", "0")
 	r := newRig(t, b)
 	b.start()
-	declareAll(r)
+	declareAll(r, "one")
 	r.owners("created")
 	load := startLoad(r, rng)
 	var longest time.Duration
@@ -56,7 +56,7 @@ func TestKill(t *testing.T) {
 		if rng.IntN(4) == 0 {
 			load.settleAll(r)
 		}
-		r.crash()
+		r.crash(0)
 		began := time.Now()
 		r.restart()
 		longest = max(longest, time.Since(began))
@@ -78,8 +78,14 @@ var (
 	streams = []string{"river", "brook"}
 )
 
-func declareAll(r *rig) {
-	ch := r.b.channel()
+// declareAll declares them, owned by the nodes in turn.
+func declareAll(r *rig, owners ...string) {
+	turn := 0
+	owner := func() string {
+		turn++
+		return owners[turn%len(owners)]
+	}
+	ch := r.c.up().channel()
 	for _, q := range []struct {
 		name string
 		dead string
@@ -88,15 +94,11 @@ func declareAll(r *rig) {
 		if q.dead != "" {
 			args["x-dead-letter-exchange"], args["x-dead-letter-routing-key"] = "", q.dead
 		}
-		if _, err := ch.QueueDeclare(q.name, true, false, false, false, args); err != nil {
-			r.t.Fatal(err)
-		}
+		r.c.own(ch, owner(), q.name, args)
 		r.see(check.Event{Kind: check.Declared, Resource: q.name, DeadLetter: q.dead})
 	}
 	for _, s := range streams {
-		if _, err := ch.QueueDeclare(s, true, false, false, false, amqp.Table{"x-queue-type": "stream"}); err != nil {
-			r.t.Fatal(err)
-		}
+		r.c.own(ch, owner(), s, amqp.Table{"x-queue-type": "stream"})
 		r.see(check.Event{Kind: check.Declared, Resource: s, Stream: true})
 	}
 }
@@ -109,9 +111,9 @@ type load struct {
 func startLoad(r *rig, rng *rand.Rand) *load {
 	l := &load{}
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
-	for _, to := range []string{"plain", "busy", "busy", "buried", "river", "river", "brook"} {
+	for i, to := range []string{"plain", "busy", "busy", "buried", "river", "river", "brook"} {
 		own := fork()
-		l.all.Go(func() { r.publisher(to, 20, own) })
+		l.all.Go(func() { r.publisher(i, to, 20, own) })
 	}
 	for _, from := range []string{"plain", "busy", "busy", "buried", "graves"} {
 		c := newConsumer(r, from, from == "buried", fork())
@@ -168,14 +170,14 @@ func (r *rig) drainAll() {
 
 func (r *rig) drainQueue(queue string) {
 	r.t.Helper()
-	c, err := r.connect()
+	c, err := r.connect(0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer c.close()
 	reader := r.number()
 	r.see(check.Event{Kind: check.Attached, Resource: queue, Session: c.session, Reader: reader})
-	r.b.await(queue+" to be empty", func() error {
+	r.c.up().await(queue+" to be empty", func() error {
 		for {
 			d, ok, err := c.Get(queue, false)
 			if err != nil {
@@ -190,9 +192,9 @@ func (r *rig) drainQueue(queue string) {
 				return err
 			}
 		}
-		all, err := r.b.resources()
-		if err == nil && all[queue].Ready+all[queue].Unsettled > 0 {
-			err = fmt.Errorf("%s has %d ready and %d unsettled", queue, all[queue].Ready, all[queue].Unsettled)
+		n, err := r.c.count(queue)
+		if err == nil && n.Ready+n.Unsettled > 0 {
+			err = fmt.Errorf("%s has %d ready and %d unsettled", queue, n.Ready, n.Unsettled)
 		}
 		return err
 	})
@@ -201,7 +203,7 @@ func (r *rig) drainQueue(queue string) {
 // drainStream publishes a last record and reads up to it.
 func (r *rig) drainStream(stream string) {
 	r.t.Helper()
-	c, err := r.connect()
+	c, err := r.connect(0)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -13,16 +14,17 @@ import (
 )
 
 // publisher publishes to one resource with confirms until the load is over, and reports when its last outcomes are in.
-func (r *rig) publisher(target string, inFlight int, rng *rand.Rand) {
+func (r *rig) publisher(node int, target string, inFlight int, rng *rand.Rand) {
 	for {
-		c, err := r.connect()
+		c, err := r.connect(node)
 		if err != nil {
 			return
 		}
-		if err := c.publish(target, inFlight, rng); err == nil {
+		if err = c.publish(target, inFlight, rng); err == nil {
 			c.close()
 			return
 		}
+		r.fault(c, "publishing to %s: %v", target, err)
 		c.close()
 	}
 }
@@ -72,7 +74,10 @@ func (c *client) outcome(outcomes <-chan amqp.Confirmation, waiting map[uint64]u
 	e := check.Event{Kind: check.Resolved, Message: id, Outcome: check.Unknown}
 	if o.Ack {
 		e.Outcome = check.Confirmed
+		c.r.confirmed(e)
+		return nil
 	}
+	c.r.fault(c, "nack of message %d", id)
 	c.r.see(e)
 	return nil
 }
@@ -139,28 +144,32 @@ func (c *consumer) work() {
 		c.idle = true
 		c.state.Broadcast()
 	}()
-	for {
+	for node := c.rng.IntN(len(c.r.c.nodes)); ; node++ {
 		c.rest()
-		cl, err := c.r.connect()
+		cl, err := c.r.connect(node)
 		if err != nil {
 			return
 		}
-		c.consume(cl)
+		if err := c.consume(cl); err != nil {
+			c.r.fault(cl, "consuming %s: %v", c.queue, err)
+		}
 		cl.close()
 	}
 }
 
-// consume takes deliveries for a while.
-func (c *consumer) consume(cl *client) {
-	if cl.Qos(1+c.rng.IntN(100), 0, false) != nil {
-		return
+var errEnded = errors.New("the deliveries ended")
+
+// consume takes deliveries for a while. An error means that it was not the client that ended it.
+func (c *consumer) consume(cl *client) error {
+	if err := cl.Qos(1+c.rng.IntN(100), 0, false); err != nil {
+		return err
 	}
 	reader := c.r.number()
 	c.r.see(check.Event{Kind: check.Attached, Resource: c.queue, Session: cl.session, Reader: reader})
 	tag := fmt.Sprint("c", reader)
 	ds, err := cl.Consume(c.queue, tag, false, false, false, false, nil)
 	if err != nil {
-		return
+		return err
 	}
 	end := time.NewTimer(time.Duration(300+c.rng.IntN(2000)) * time.Millisecond)
 	defer end.Stop()
@@ -171,16 +180,16 @@ func (c *consumer) consume(cl *client) {
 		select {
 		case d, ok := <-ds:
 			if !ok {
-				return
+				return errEnded
 			}
 			c.r.see(delivered(c.queue, cl.session, reader, d))
 			held = c.decide(cl, append(held, d))
 		case <-end.C:
-			return // what is held is released by the end of the connection
+			return nil // what is held is released by the end of the connection
 		case <-look.C:
 			if !c.wanted() || c.r.over() {
 				c.leave(cl, tag, reader, ds, held)
-				return
+				return nil
 			}
 		}
 	}
@@ -245,8 +254,8 @@ func (c *consumer) leave(cl *client, tag string, reader uint64, ds <-chan amqp.D
 // follower reads a stream from an offset that it has seen, or under a cursor, a session after the other.
 func (r *rig) follower(stream, cursor string, rng *rand.Rand) {
 	var next uint64
-	for {
-		c, err := r.connect()
+	for node := rng.IntN(len(r.c.nodes)); ; node++ {
+		c, err := r.connect(node)
 		if err != nil {
 			return
 		}
@@ -254,25 +263,29 @@ func (r *rig) follower(stream, cursor string, rng *rand.Rand) {
 		if next > 0 {
 			start = rng.Uint64N(next)
 		}
-		next = max(next, c.follow(stream, cursor, start, rng))
+		seen, err := c.follow(stream, cursor, start, rng)
+		if err != nil {
+			r.fault(c, "reading %s: %v", stream, err)
+		}
+		next = max(next, seen)
 		c.close()
 	}
 }
 
-func (c *client) follow(stream, cursor string, start uint64, rng *rand.Rand) (next uint64) {
+func (c *client) follow(stream, cursor string, start uint64, rng *rand.Rand) (next uint64, err error) {
 	args := amqp.Table{"x-stream-offset": int64(start)}
 	e := check.Event{Kind: check.Attached, Resource: stream, Session: c.session, Reader: c.r.number(), Offset: start, HasOffset: true}
 	if cursor != "" {
 		args = amqp.Table{"x-stream-offset": "first", "x-cursor": cursor}
 		e.Cursor, e.Offset = cursor, 0
 	}
-	if c.Qos(200, 0, false) != nil {
-		return 0
+	if err := c.Qos(200, 0, false); err != nil {
+		return 0, err
 	}
 	c.r.see(e)
 	ds, err := c.Consume(stream, "", false, false, false, false, args)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	end := time.NewTimer(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
 	defer end.Stop()
@@ -280,7 +293,7 @@ func (c *client) follow(stream, cursor string, start uint64, rng *rand.Rand) (ne
 		select {
 		case d, ok := <-ds:
 			if !ok {
-				return next
+				return next, errEnded
 			}
 			got := delivered(stream, c.session, e.Reader, d)
 			c.r.see(got)
@@ -290,7 +303,7 @@ func (c *client) follow(stream, cursor string, start uint64, rng *rand.Rand) (ne
 			}
 			_ = d.Ack(false)
 		case <-end.C:
-			return next
+			return next, nil
 		}
 	}
 }

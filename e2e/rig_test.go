@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,22 +23,34 @@ import (
 // rig records what many clients do and see, in one order, and has it judged.
 type rig struct {
 	t *testing.T
-	b *broker
+	c *cluster
 
 	mu       sync.Mutex
 	judge    *check.Checker
 	history  []check.Event
 	began    time.Time
-	run      uint64
+	runs     []uint64 // by node
 	messages uint64
-	numbers  uint64            // sessions, lanes and readers
-	sessions map[uint64]uint64 // the run in which each was opened
+	numbers  uint64          // sessions, lanes and readers
+	sessions map[uint64]seat // where each was opened
 	settles  map[string][]check.Event
+	faults   []string // what befell clients of nodes that run
 	stopping bool
+	last     time.Time     // when the last publish was confirmed
+	gap      time.Duration // the longest time between two confirms
 }
 
-func newRig(t *testing.T, b *broker) *rig {
-	r := &rig{t: t, b: b, judge: check.New(), began: time.Now(), sessions: map[uint64]uint64{}, settles: map[string][]check.Event{}}
+// seat is a run of a node.
+type seat struct {
+	node int
+	run  uint64
+}
+
+func newRig(t *testing.T, nodes ...*broker) *rig {
+	r := &rig{
+		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)),
+		sessions: map[uint64]seat{}, settles: map[string][]check.Event{},
+	}
 	t.Cleanup(r.dump)
 	return r
 }
@@ -71,12 +86,32 @@ func (r *rig) seeLocked(events ...check.Event) {
 		e.At = int64(time.Since(r.began))
 		r.history = append(r.history, e)
 		r.judge.Observe(e)
-		switch {
-		case e.Kind == check.Opened:
-			r.sessions[e.Session] = r.run
-		case e.Kind == check.Settle && r.sessions[e.Session] == r.run: // else the broker that it speaks to is dead
+		if e.Kind == check.Settle && r.current(r.sessions[e.Session]) { // else the broker that it speaks to is dead
 			r.settles[e.Resource] = append(r.settles[e.Resource], e)
 		}
+	}
+}
+
+// current reports whether a run is on. The lock is held.
+func (r *rig) current(s seat) bool { return r.runs[s.node] == s.run }
+
+// fault notes what a client of a node that runs should never meet.
+func (r *rig) fault(c *client, format string, a ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current(c.seat) && !r.stopping {
+		r.faults = append(r.faults, fmt.Sprintf("after %v, on %s: %s", time.Since(r.began).Round(time.Millisecond),
+			r.c.nodes[c.seat.node].name, fmt.Sprintf(format, a...)))
+	}
+}
+
+// unharmed fails the test if a client of a node that ran met a fault.
+func (r *rig) unharmed() {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.faults) > 0 {
+		r.t.Fatalf("%d faults, the first:\n%s", len(r.faults), strings.Join(r.faults[:min(len(r.faults), 10)], "\n"))
 	}
 }
 
@@ -98,58 +133,101 @@ func (r *rig) number() uint64 {
 	return r.numbers
 }
 
-// crash kills the broker between two events of the history.
-func (r *rig) crash() {
+// crash kills a node between two events of the history.
+func (r *rig) crash(node int) {
+	b := r.c.nodes[node]
 	r.mu.Lock()
-	r.seeLocked(check.Event{Kind: check.Crashed})
-	r.run++
-	clear(r.settles) // what was not known to be confirmed by now may come back
-	_ = r.b.cmd.Process.Kill()
+	r.ends(node)
+	_ = b.cmd.Process.Kill()
 	r.mu.Unlock()
-	r.b.kill()
+	b.kill()
 }
 
-// restart starts the broker again and records who owns what.
+// ends records that a run is about to end. The lock is held.
+func (r *rig) ends(node int) {
+	if len(r.c.nodes) == 1 {
+		r.seeLocked(check.Event{Kind: check.Crashed})
+	} else {
+		for _, s := range slices.Sorted(maps.Keys(r.sessions)) { // those that were closed too: their last words may be lost
+			if here := r.sessions[s]; here.node == node && r.current(here) {
+				r.seeLocked(check.Event{Kind: check.Lost, Session: s})
+			}
+		}
+	}
+	r.runs[node]++
+	for q, all := range r.settles { // what was not known to be confirmed by now may come back
+		r.settles[q] = slices.DeleteFunc(all, func(e check.Event) bool { return !r.current(r.sessions[e.Session]) })
+	}
+}
+
+// disturb records that a node is about to end that may own something: until Calm, what it owned may not answer.
+func (r *rig) disturb(node int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seeLocked(check.Event{Kind: check.Disturbed, Owner: r.instance(node)})
+}
+
+// confirmed records a confirm, and how long there had been none.
+func (r *rig) confirmed(e check.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.last.IsZero() {
+		r.gap = max(r.gap, now.Sub(r.last))
+	}
+	r.last = now
+	r.seeLocked(e)
+}
+
+// restart starts a broker that is alone again, and records who owns what.
 func (r *rig) restart() {
 	r.t.Helper()
-	r.b.start()
+	r.c.nodes[0].start()
 	r.see(check.Event{Kind: check.Restarted})
 	r.owners("restart")
 }
 
-// owners records who owns what. A run of the process is an owner of its own: a restarted owner that kept its epoch is found so.
-func (r *rig) owners(cause string) {
+// instance names a run of a node. A run of the process is an owner of its own: a restarted owner that kept its epoch is found so.
+func (r *rig) instance(node int) string {
+	return fmt.Sprintf("%s in run %d", r.c.nodes[node].name, r.runs[node])
+}
+
+// owners records who owns what.
+func (r *rig) owners(cause string) map[string]partition {
 	r.t.Helper()
-	var parts []struct {
-		Resource string `json:"resource"`
-		Epoch    uint64 `json:"epoch"`
-		Owner    string `json:"owner"`
-	}
-	if err := r.b.get("/api/v1/partitions", &parts); err != nil {
+	by, err := r.c.up().partitions()
+	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range parts {
-		owner := fmt.Sprintf("%s in run %d", p.Owner, r.run)
-		r.seeLocked(check.Event{Kind: check.Owned, Resource: p.Resource, Epoch: p.Epoch, Owner: owner, Cause: cause})
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		if slices.Contains(queues, name) || slices.Contains(streams, name) {
+			p := by[name]
+			owner := r.instance(slices.Index(r.c.nodes, r.c.named(p.Owner)))
+			r.seeLocked(check.Event{Kind: check.Owned, Resource: name, Epoch: p.Epoch, Owner: owner, Cause: cause})
+		}
 	}
+	return by
 }
 
 // settled waits until the broker holds nothing unsettled, with no consumer attached, and so has confirmed every settle.
 func (r *rig) settled(queues ...string) {
 	r.t.Helper()
-	r.b.await("settles to be confirmed", func() error {
-		all, err := r.b.resources()
+	r.c.up().await("settles to be confirmed", func() error {
 		for _, q := range queues {
-			if all[q].Unsettled > 0 {
-				err = fmt.Errorf("%s has %d unsettled", q, all[q].Unsettled)
+			n, err := r.c.count(q)
+			if err != nil {
+				return err
+			}
+			if n.Unsettled > 0 {
+				return fmt.Errorf("%s has %d unsettled", q, n.Unsettled)
 			}
 		}
-		return err
+		return nil
 	})
 	// What is not held any more is settled in the log's staged end: confirmed once the log is.
-	r.b.await("the log to be confirmed", func() error { return r.b.quiet(queues) })
+	r.c.up().await("the log to be confirmed", func() error { return r.c.level(queues...) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range queues {
@@ -203,6 +281,7 @@ type client struct {
 	*amqp.Channel
 	r       *rig
 	conn    *amqp.Connection
+	seat    seat
 	session uint64
 	lane    uint64
 	closed  chan *amqp.Error
@@ -210,16 +289,17 @@ type client struct {
 
 var errOver = errors.New("the load is over")
 
-// connect opens a client, again and again while the broker is down. The error is errOver.
-func (r *rig) connect() (*client, error) {
+// connect opens a client of a node, again and again while that is down. The error is errOver.
+func (r *rig) connect(node int) (*client, error) {
+	node %= len(r.c.nodes)
 	for {
 		r.mu.Lock()
-		run, stopping := r.run, r.stopping
+		here, stopping := seat{node, r.runs[node]}, r.stopping
 		r.mu.Unlock()
 		if stopping {
 			return nil, errOver
 		}
-		conn, err := amqp.DialConfig(r.b.url(), amqp.Config{Heartbeat: 30 * time.Second, Locale: "en_US"})
+		conn, err := amqp.DialConfig(r.c.nodes[node].url(), amqp.Config{Heartbeat: 30 * time.Second, Locale: "en_US"})
 		if err != nil {
 			pause(10 * time.Millisecond)
 			continue
@@ -229,11 +309,12 @@ func (r *rig) connect() (*client, error) {
 			_ = conn.Close()
 			continue
 		}
-		c := &client{Channel: ch, r: r, conn: conn, session: r.number(), lane: r.number()}
+		c := &client{Channel: ch, r: r, conn: conn, seat: here, session: r.number(), lane: r.number()}
 		c.closed = conn.NotifyClose(make(chan *amqp.Error, 1))
 		r.mu.Lock()
-		current := r.run == run
+		current := r.current(here)
 		if current {
+			r.sessions[c.session] = here
 			r.seeLocked(check.Event{Kind: check.Opened, Session: c.session})
 		}
 		r.mu.Unlock()
@@ -250,7 +331,11 @@ func pause(d time.Duration) { <-time.After(d) }
 
 // close ends the client as a client should.
 func (c *client) close() {
-	c.r.see(check.Event{Kind: check.Closed, Session: c.session})
+	c.r.mu.Lock()
+	if c.r.current(c.seat) { // else it was lost with its node
+		c.r.seeLocked(check.Event{Kind: check.Closed, Session: c.session})
+	}
+	c.r.mu.Unlock()
 	_ = c.conn.Close()
 }
 

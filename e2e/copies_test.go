@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tanist/tanist/check"
+)
+
+// everything is every resource that the load works with.
+var everything = slices.Concat(queues, streams)
+
+// reach is nil once the copies of a node hold all that owners had confirmed when it was first asked.
+func (c *cluster) reach(node *broker) func() error {
+	wanted := map[string]uint64{}
+	return func() error {
+		if len(wanted) == 0 {
+			for _, name := range everything {
+				p, err := c.owned(name)
+				if err != nil {
+					return err
+				}
+				wanted[name] = p.Confirmed
+			}
+		}
+		by, err := node.partitions()
+		if err != nil {
+			return err
+		}
+		for name, want := range wanted {
+			if have, ok := by[name].copyOn(node.name); !ok || have < want {
+				return fmt.Errorf("%s has %s up to %d of %d", node.name, name, have, want)
+			}
+		}
+		return nil
+	}
+}
+
+// back waits until a node that was started again has sessions with all others, which have some with it, and has what it missed.
+func (c *cluster) back(b *broker) {
+	c.t.Helper()
+	for _, o := range c.nodes {
+		o.await("sessions of "+o.name, func() error { return c.sees(o, c.nodes) })
+	}
+	b.await("what was missed", c.reach(b))
+}
+
+// served is nil once every resource is served, and those of one owner in an epoch above the one that they had.
+func (c *cluster) served(by *broker, owner string, before map[string]partition) error {
+	now, err := by.partitions()
+	if err != nil {
+		return err
+	}
+	for _, name := range everything {
+		p, old := now[name], before[name]
+		want := old.Epoch
+		if old.Owner == owner {
+			want++
+		}
+		if p.State != "serving" || p.Epoch != want {
+			return fmt.Errorf("%s says that %s is %s in epoch %d, want it serving in %d", by.name, name, p.State, p.Epoch, want)
+		}
+	}
+	return nil
+}
+
+// TestFollowersKilled kills and restarts each follower in turn, under publishers, consumers and readers that speak to all three nodes: no
+// publish fails, no epoch changes, and the copies end identical (issue 3, "Proof").
+func TestFollowersKilled(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed(t), 2))
+	c := newCluster(t, 3)
+	r := newRig(t, c.nodes...)
+	declareAll(r, "n1")
+	before := r.owners("created")
+	load := startLoad(r, rng)
+	const rounds = 3
+	for range rounds {
+		for _, node := range []int{1, 2} {
+			pause(time.Duration(100+rng.IntN(400)) * time.Millisecond)
+			if rng.IntN(2) == 0 {
+				load.settleAll(r)
+			}
+			r.crash(node)
+			load.resume()
+			pause(time.Duration(rng.IntN(700)) * time.Millisecond)
+			c.nodes[node].start()
+			c.back(c.nodes[node])
+			r.verdict()
+			r.unharmed()
+		}
+	}
+	load.finish(r)
+	r.drainAll()
+	r.verdict()
+	after := r.owners("")
+	for _, name := range everything {
+		if b, a := before[name], after[name]; a.Epoch != b.Epoch || a.Owner != b.Owner || len(a.Followers) != 2 {
+			t.Errorf("%s was owned by %s in epoch %d and is by %s in %d, followed by %v", name, b.Owner, b.Epoch, a.Owner, a.Epoch, a.Followers)
+		}
+	}
+	c.identical(everything...)
+	t.Logf("%d followers killed, %d messages, %d events; longest time without a confirm %v", 2*rounds, r.messages, r.judge.Events(), r.gap)
+}
+
+// TestOwnerKilled kills and restarts the node that owns everything, under load through all three: its partitions wait, say so, and go on
+// under the next epoch when it is back; clients of the others meet a pause and nothing else.
+func TestOwnerKilled(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed(t), 3))
+	c := newCluster(t, 3)
+	r := newRig(t, c.nodes...)
+	declareAll(r, "n1")
+	load := startLoad(r, rng)
+	const rounds = 3
+	for i := range rounds {
+		before := r.owners("restart")
+		pause(time.Duration(200+rng.IntN(500)) * time.Millisecond)
+		if rng.IntN(2) == 0 {
+			load.settleAll(r)
+		}
+		r.disturb(0)
+		r.crash(0)
+		load.resume()
+		for _, other := range c.nodes[1:] {
+			other.await("partitions to wait", func() error { return waiting(other) })
+		}
+		if i == 0 {
+			statusWaits(t, c.nodes[1])
+		}
+		pause(time.Duration(rng.IntN(700)) * time.Millisecond)
+		c.nodes[0].start()
+		for _, b := range c.nodes {
+			b.await("the next epoch", func() error { return c.served(b, "n1", before) })
+		}
+		c.back(c.nodes[0])
+		r.see(check.Event{Kind: check.Calm})
+		r.verdict()
+		r.unharmed()
+	}
+	load.finish(r)
+	r.owners("restart")
+	r.drainAll()
+	r.verdict()
+	c.identical(everything...)
+	t.Logf("%d owners killed, %d messages, %d events; longest time without a confirm %v", rounds, r.messages, r.judge.Events(), r.gap)
+}
+
+// waiting is nil if a node says that everything waits.
+func waiting(b *broker) error {
+	by, err := b.partitions()
+	if err != nil {
+		return err
+	}
+	for _, name := range everything {
+		if s := by[name].State; s != "waiting" {
+			return fmt.Errorf("%s says that %s is %s", b.name, name, s)
+		}
+	}
+	return nil
+}
+
+// statusWaits demands that `tanist status` says of a queue whose owner is gone that it waits, and for whom.
+func statusWaits(t *testing.T, b *broker) {
+	t.Helper()
+	for _, args := range [][]string{{"status"}, {"status", "plain"}} {
+		out, code := run(t, append(args, "--admin-url", "http://"+b.admin)...)
+		if code != 0 || !strings.Contains(out, "waiting") {
+			t.Errorf("tanist %s ends with %d and does not say that anything waits:\n%s", strings.Join(args, " "), code, out)
+		}
+	}
+}
+
+// TestRollingRestart stops and starts all three nodes in turn, in order, under load: nothing confirmed is lost, what was settled stays
+// settled, and clients of the nodes that run meet a pause and nothing else.
+func TestRollingRestart(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed(t), 4))
+	c := newCluster(t, 3)
+	r := newRig(t, c.nodes...)
+	declareAll(r, "n1", "n2", "n3")
+	load := startLoad(r, rng)
+	for node, b := range c.nodes {
+		before := r.owners("restart")
+		pause(time.Duration(200+rng.IntN(500)) * time.Millisecond)
+		load.settleAll(r)
+		load.resume()
+		pause(time.Duration(rng.IntN(300)) * time.Millisecond)
+		r.disturb(node)
+		r.mu.Lock()
+		r.ends(node)
+		r.mu.Unlock()
+		if code := b.stop(); code != 0 {
+			t.Fatalf("%s ends with code %d", b.name, code)
+		}
+		b.start()
+		for _, o := range c.nodes {
+			o.await("the next epoch", func() error { return c.served(o, b.name, before) })
+		}
+		c.back(b)
+		r.see(check.Event{Kind: check.Calm})
+		r.verdict()
+		r.unharmed()
+	}
+	load.settleAll(r)
+	load.finish(r)
+	r.owners("restart")
+	r.drainAll()
+	r.verdict()
+	c.identical(everything...)
+	t.Logf("3 nodes stopped and started, %d messages, %d events; longest time without a confirm %v", r.messages, r.judge.Events(), r.gap)
+}
