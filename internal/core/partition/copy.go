@@ -102,28 +102,29 @@ const (
 	assuming
 )
 
-// Copy is the protocol state of one copy.
+// Copy is the protocol state of one copy. What every batch needs comes first.
 type Copy struct {
-	id        ident.Partition
-	promise   uint64 // durable
-	vow       uint64 // being made durable
 	epoch     uint64 // of the role, durable
 	tail      batch.Tail
 	durable   batch.Tail
 	confirmed uint64
-	damaged   string
-	importing bool // its image is not complete: it may learn, and answers for nothing
-	role      Role
-	opened    Role // as found when opened
-	step      step
-	closed    bool
-	openedAt  uint64
-	sealing   uint64 // epoch of the highest seal that waits for its answer
+	mark      uint64 // end of the epoch's mark; 0 before it is appended
 	flight    []batch.Tail
-	want      *Assignment // until applied
-	saving    *Assignment // whose role is being made durable
-	mark      uint64      // end of the epoch's mark; 0 before it is appended
 	sets      []Set
+	sealing   uint64      // epoch of the highest seal that waits for its answer
+	want      *Assignment // until applied
+	step      step
+	role      Role
+	closed    bool
+
+	opened    Role // as found when opened
+	importing bool // its image is not complete: it may learn, and answers for nothing
+	openedAt  uint64
+	id        ident.Partition
+	promise   uint64 // durable
+	vow       uint64 // being made durable
+	damaged   string
+	saving    *Assignment // whose role is being made durable
 	progress  []Progress
 	doubted   []ident.StoreID // came back with less than they had said: they count for nothing in this epoch
 }

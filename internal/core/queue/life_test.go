@@ -254,6 +254,12 @@ func (r *rig) check(t *rapid.T) {
 			t.Fatalf("staged length: machine %d %d, model %d %d", n, b, wn, wb)
 		}
 	}
+	if r.m.Quiet() {
+		got, dead := r.m.Assign(10, nil), r.m.NextDead(1<<40, nil)
+		if w := r.m.NextWake(); w != 0 || len(got) > 0 || len(dead) > 0 || r.m.Unused(1<<62) || r.m.Abandoned() || r.m.Tick(1<<40) > 0 {
+			t.Fatalf("quiet, and yet: wake %d, assigned %v, dead letters %v", w, got, dead)
+		}
+	}
 	if w, want := r.m.NextWake(), r.q.wake(); want != 0 && (w == 0 || w > want) {
 		t.Fatalf("next wake: machine %d, model %d", w, want)
 	}

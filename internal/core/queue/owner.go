@@ -9,20 +9,23 @@ import (
 
 // owner is the volatile side.
 type owner struct {
-	audience *audience // nil: there is no consumer
-	groups   []group   // of consumers that can take something, highest priority first
-	order    uint64    // subscriptions so far
-
-	subscribed uint32 // consumers
-	active     uint32 // slot of the single active consumer
-	exclusive  uint32 // slot of the exclusive consumer
+	// What every batch has looked at, so that it lies together:
+	groups     []group // of consumers that can take something, highest priority first
+	heap       []wake
+	staged     *staged
+	audience   *audience // nil: there is no consumer
+	inherit    uint64    // records and events of the inherited suffix that are not applied yet
+	subscribed uint32    // consumers
 	abandoned  bool
 	expiring   bool // Tick has more to do: nothing may be delivered
 	claiming   bool // not every gateway has said what it holds
-	held       uint64
-	unused     int64 // since when; counts while nobody is subscribed
 
-	inherit   uint64 // records and events of the inherited suffix that are not applied yet
+	order     uint64 // subscriptions so far
+	active    uint32 // slot of the single active consumer
+	exclusive uint32 // slot of the exclusive consumer
+	held      uint64
+	unused    int64 // since when; counts while nobody is subscribed
+
 	inherited uint64 // offsets below may have been delivered by an earlier owner
 	offered   uint64 // offsets below have had their chance of being delivered before they expire
 	hint      uint64 // nothing is ready below
@@ -34,9 +37,7 @@ type owner struct {
 	aheadHead   int
 	number      uint64 // last dead letter's, staged ones included
 
-	heap   []wake
 	stale  int // places in heap of messages that are gone
-	staged *staged
 	lanes  *[DeadLanes]lane
 	blocks []*block // spare
 }

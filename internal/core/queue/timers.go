@@ -200,3 +200,16 @@ func (m *Machine) NextWake() int64 {
 	sooner(m.retryAt())
 	return at
 }
+
+// Quiet reports whether neither consumers nor time nor dead letters ask anything of the owner: Assign, Tick and NextDead would do nothing,
+// NextWake is 0, and the queue is not to be deleted. It looks at little memory, since it is asked for every batch.
+func (m *Machine) Quiet() bool {
+	if !m.Serving() || m.ndead > 0 || m.settings.TTL != nil || m.settings.Expires > 0 {
+		return false
+	}
+	o := m.o
+	return len(o.groups) == 0 && len(o.heap) == 0 && !o.abandoned && !o.expiring
+}
+
+// Awaited reports whether a consumer could take a message now.
+func (m *Machine) Awaited() bool { return m.o != nil && len(m.o.groups) > 0 }

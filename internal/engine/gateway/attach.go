@@ -9,33 +9,33 @@ import (
 	"github.com/tanist/tanist/internal/core/protocol"
 )
 
-// attachment is a shard's work with one partition, across all the streams to its owners.
+// attachment is a shard's work with one partition, across all the streams to its owners. What publishing reads and writes lies together:
+// with many partitions in use, reaching for memory is what a message costs.
 type attachment struct {
-	sh  *Shard
-	p   ident.Partition
-	res *catalog.Resource
-
-	state   attachState
-	stream  uint64
-	to      protocol.Sender // the owner, as the directory named it for this stream
-	node    string          // where that is; "" while waiting
-	backoff time.Duration
-	attempt uint64        // counts connects, so that a timer of an earlier one is known
-	since   time.Duration // when the state was entered
-	away    time.Duration // when the owner was lost that has not been found again since; 0: it is there
-	idle    bool          // nothing was in hand at the last sweep
-	dirty   bool          // on the shard's list for the next Flush
-	gone    bool          // the partition was deleted
-
+	sh       *Shard
 	out      outbox
+	state    attachState
+	idle     bool       // nothing was in hand at the last sweep
+	dirty    bool       // on the shard's list for the next Flush
+	gone     bool       // the partition was deleted
 	stopped  []*session // held by Flow until out is short again
-	resent   uint64     // the sequence that a PublishExpected made us go back to
-	resentAt time.Duration
+	requests []*request // not answered, in order
+	p        ident.Partition
+	stream   uint64
+	to       protocol.Sender // the owner, as the directory named it for this stream
 
+	settles   settles
 	consumers []*consumer // subscribed, in that order
 	holders   []*holder   // that hold something unsettled, or may
-	settles   settles
-	requests  []*request // not answered, in order
+
+	res      *catalog.Resource
+	node     string // where the owner is; "" while waiting
+	backoff  time.Duration
+	attempt  uint64        // counts connects, so that a timer of an earlier one is known
+	since    time.Duration // when the state was entered
+	away     time.Duration // when the owner was lost that has not been found again since; 0: it is there
+	resent   uint64        // the sequence that a PublishExpected made us go back to
+	resentAt time.Duration
 }
 
 type attachState uint8

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/batch"
-	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/partition"
 )
 
@@ -185,7 +184,7 @@ func (r *replica) advance(position uint64) {
 			r.fail("apply", err)
 			return
 		}
-		if f.b.Records > 0 && r.res.Kind == catalog.Queue {
+		if f.b.Records > 0 && r.side.awaited() {
 			o := r.outgoing()
 			o.recent = append(o.recent, f.b)
 		}

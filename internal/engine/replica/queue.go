@@ -29,6 +29,7 @@ func (q *queueSide) apply(b batch.Batch) error                     { return q.m.
 func (q *queueSide) promote(now int64)                             { q.m.Promote(now) }
 func (q *queueSide) events() ([]byte, uint32)                      { return q.m.TakeEvents() }
 func (q *queueSide) limited() bool                                 { return q.m.Limited() }
+func (q *queueSide) awaited() bool                                 { return q.m.Awaited() }
 func (q *queueSide) admit(h batch.RecordHeader) bool               { return !q.m.Limited() || q.m.Admit(h) }
 func (q *queueSide) snapshot() (pages []batch.Page, gone []uint32) { return q.m.Snapshot(false) }
 func (q *queueSide) restore(pages []batch.Page) error              { return q.m.Restore(pages) }
@@ -51,6 +52,9 @@ func (q *queueSide) work(r *replica, now int64) {
 		if r.phase != serving {
 			return
 		}
+	}
+	if r.out == nil && q.m.Quiet() {
+		return
 	}
 	if w := q.m.NextWake(); w != 0 && w <= now {
 		if n := q.m.Tick(now); n > 0 {
@@ -154,6 +158,9 @@ func (q *queueSide) credit(in *inlet, m protocol.Credit) {
 }
 
 func (q *queueSide) wake(r *replica) int64 {
+	if q.m.Quiet() {
+		return 0
+	}
 	w := q.m.NextWake()
 	if r.closing() != "" {
 		return w

@@ -14,26 +14,35 @@ import (
 )
 
 // replica is one copy of one partition: an actor. Its lists are made when needed and let go when empty, so that thousands of idle
-// ones cost little.
+// ones cost little. What every batch needs lies together: with many in use, reaching for memory is what a batch costs.
 type replica struct {
-	m    *Manager
-	lane *lane
-	box  exec.Mailbox
-	id   ident.Partition
-	log  Log
-	copy partition.Copy
-	w    int // copies that a confirm needs, this one included
-	res  *catalog.Resource
-	want *catalog.Assignment // the newest
+	m       *Manager
+	lane    *lane
+	box     exec.Mailbox
+	id      ident.Partition
+	phase   phase
+	waiting bool      // counted in Manager.recovering
+	stirred bool      // there may be more to do in Flush than to append what was admitted
+	tidy    bool      // producers may have to be forgotten
+	w       int       // copies that a confirm needs, this one included
+	inlets  []*inlet  // of an owner, as producers, applied and side are
+	asked   *asked    // nil: nobody has waited for an answer
+	ending  *ending   // nil: nothing is about to end
+	out     *outbound // confirmed messages on their way out
 
-	phase      phase
-	waiting    bool    // counted in Manager.recovering
-	stirred    bool    // there may be more to do in Flush than to append what was admitted
-	tidy       bool    // producers may have to be forgotten
-	generation uint64  // counts how often the state was dropped: what was read for an older one is ignored
-	reason     string  // why not serving, for people
-	ending     *ending // nil: nothing is about to end
-	asked      *asked  // nil: nobody has waited for an answer
+	// Publishes and events on their way into the log:
+	builder    *batch.Builder
+	built      int64 // bytes of records in it
+	staged     int64
+	flights    []flight
+	onAppended func(error)
+	log        Log
+
+	// Of an owner, from the moment that its mark is confirmed, and of a follower as far as it has been confirmed:
+	side      side
+	producers partition.Producers
+	applied   batch.Tail // everything before it is in producers and side
+	copy      partition.Copy
 
 	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
 	feeds    []*feed
@@ -43,27 +52,16 @@ type replica struct {
 	known    uint64   // the confirmed position, as the owner said it last
 	local    *reading // nil: nobody reads here
 
-	// Of an owner, from the moment that its mark is confirmed, and of a follower as far as it has been confirmed:
-	producers partition.Producers
-	applied   batch.Tail // everything before it is in producers and side
-	side      side
-	forgetEnd uint64 // position after the last event that says which
-	inlets    []*inlet
-	gateways  uint64 // numbers given to gateways
+	forgetEnd uint64 // position after the last event that says which producers go
+	save      saving
+	wakeAt    int64 // wall time in ms that a timer is set for; 0: none
+	cancel    func() bool
 
-	// Publishes and events on their way into the log:
-	builder    *batch.Builder
-	built      int64 // bytes of records in it
-	flights    []flight
-	staged     int64
-	onAppended func(error)
-
-	// Confirmed messages on their way out:
-	out *outbound
-
-	save   saving
-	wakeAt int64 // wall time in ms that a timer is set for; 0: none
-	cancel func() bool
+	gateways   uint64 // numbers given to gateways
+	res        *catalog.Resource
+	want       *catalog.Assignment // the newest
+	generation uint64              // counts how often the state was dropped: what was read for an older one is ignored
+	reason     string              // why not serving, for people
 }
 
 // ending is about an owner that is to end.

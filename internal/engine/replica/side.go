@@ -18,6 +18,8 @@ type side interface {
 	promote(now int64)
 	// advanced is called once after confirmed batches were applied.
 	advanced(r *replica)
+	// awaited reports whether what is confirmed now is likely to be sent in the same round.
+	awaited() bool
 	// work decides what time, consumers and what was confirmed bring, and sends what can be sent.
 	work(r *replica, now int64)
 	// events are the decisions to be logged.

@@ -42,6 +42,7 @@ func (s *streamSide) restore(pages []batch.Page) error              { return s.m
 func (s *streamSide) live() (int64, bool)                           { return 0, false }
 func (s *streamSide) trim()                                         { s.m.Trim() }
 func (s *streamSide) claimed()                                      {}
+func (s *streamSide) awaited() bool                                 { return false }
 
 func (s *streamSide) attach(_ *replica, gateway uint64, _ []protocol.Claim) {
 	s.m.ReleaseGateway(gateway)

@@ -28,14 +28,17 @@ type cached struct {
 	born uint32 // in cache.seconds
 }
 
-// add counts a batch of c that ends at end, and lets the oldest go.
+// add counts a batch of c that ends at end, and lets the oldest go: many at a time, so that those of one copy go together. To look at a
+// copy that has not been used for a while costs more than what is done to it.
 func (k *cache) add(c *Copy, end uint64, size int) {
 	k.mu.Lock()
 	k.queue = append(k.queue, cached{c, end, uint32(size), k.seconds})
 	k.bytes += int64(size)
 	gone := k.gone[:0]
-	for k.bytes > k.limit && k.next < len(k.queue)-1 {
-		gone = append(gone, k.pop())
+	if k.bytes > k.limit {
+		for k.bytes > k.limit-k.limit/16 && k.next < len(k.queue)-1 {
+			gone = append(gone, k.pop())
+		}
 	}
 	if k.next > 1024 && k.next > len(k.queue)/2 {
 		k.queue = append(k.queue[:0], k.queue[k.next:]...)
@@ -55,9 +58,10 @@ func (k *cache) pop() cached {
 	return o
 }
 
+// release begins with the newest of each copy, with which all before it goes.
 func release(gone []cached) {
-	for _, g := range gone {
-		g.c.forget(g.end)
+	for i := len(gone) - 1; i >= 0; i-- {
+		gone[i].c.forget(gone[i].end)
 	}
 }
 

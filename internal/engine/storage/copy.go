@@ -10,33 +10,34 @@ import (
 	"github.com/tanist/tanist/internal/core/partition"
 )
 
-// Copy is one copy of a partition's log. It has no goroutine and no file of its own. Its methods may be called from any loop.
+// Copy is one copy of a partition's log. It has no goroutine and no file of its own. Its methods may be called from any loop. What an
+// append reads and writes lies together, and so does what placing its frame does: with many copies in use, reaching for memory is what a
+// batch costs.
 type Copy struct {
-	s    *Store
-	part ident.Partition
-
-	mu     sync.Mutex
-	tail   batch.Tail    // what has been appended, logged or not
-	newest []batch.Batch // in memory, contiguous up to the tail
+	s       *Store
+	part    ident.Partition
+	mu      sync.Mutex
+	tail    batch.Tail    // what has been appended, logged or not
+	newest  []batch.Batch // in memory, contiguous up to the tail
+	queued  int32         // operations waiting for a group, under the queue's lock
+	deleted bool          // as asked for, logged or not
+	damaged string        // as logged
+	imaging *imaging
 
 	// The rest is as logged: what a checkpoint says of the copy. The writer changes it when it places a frame.
 	logged     batch.Tail
-	promise    uint64
-	roleEpoch  uint64
-	role       partition.Role
-	deleted    bool   // as asked for, logged or not
-	head       uint64 // what was dropped by DropHead
-	damaged    string
 	spans      []span
 	bytes      int64 // of the batches in spans
 	records    uint64
+	inGroup    uint32 // frames in the group that is being built: the writer's own
+	role       partition.Role
+	promise    uint64
+	roleEpoch  uint64
+	head       uint64 // what was dropped by DropHead
 	snap       *snapshot
 	pending    *snapshot // pages written since the last whole snapshot
 	retainFrom uint64    // not logged: said anew after every start
 	live       []partition.Span
-	imaging    *imaging
-	queued     int32  // operations waiting for a group, under the queue's lock
-	inGroup    uint32 // frames in the group that is being built: the writer's own
 }
 
 // Partition is whose copy it is.
