@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,22 +20,22 @@ func newBench() *cobra.Command {
 		Long: `Measures a broker over AMQP. Every figure comes with what it is to be held against, from the same run: machines differ, ratios less.
 Without --url a broker of this program is started over an empty directory and removed afterwards.`,
 	}
-	c.AddCommand(newBenchThroughput(), newBenchQueues(), newBenchIdle(), newBenchReaders(), newBenchStart())
+	c.AddCommand(newBenchThroughput(), newBenchQueues(), newBenchIdle(), newBenchReaders(), newBenchStart(), newBenchFailover())
 	return c
 }
 
 // benchOptions are the flags of all benchmarks.
 type benchOptions struct {
-	url, metrics, dir, size string
-	vs                      []string
-	pid                     int
-	json                    bool
-	load                    bench.Load
+	metrics, dir, size string
+	urls, vs           []string
+	pid, nodes, repeat int
+	json               bool
+	load               bench.Load
 }
 
 func (o *benchOptions) addTarget(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&o.url, "url", "", "broker to measure (default: one that is started for it)")
+	p.StringSliceVar(&o.urls, "url", nil, "broker to measure; several addresses are nodes of one (default: one that is started for it)")
 	p.StringVar(&o.metrics, "metrics", "", "with --url: address of its Prometheus metrics, such as http://127.0.0.1:15672/metrics")
 	p.IntVar(&o.pid, "pid", 0, "with --url: its process, if it is on this machine")
 	o.addCommon(c)
@@ -45,6 +44,10 @@ func (o *benchOptions) addTarget(c *cobra.Command) {
 func (o *benchOptions) addCommon(c *cobra.Command) {
 	c.Flags().StringVar(&o.dir, "dir", "", "where to put data of brokers that are started (default: the directory for temporary files)")
 	jsonFlag(c, &o.json)
+}
+
+func (o *benchOptions) addNodes(c *cobra.Command) {
+	c.Flags().IntVar(&o.nodes, "nodes", 1, "nodes of the broker that is started")
 }
 
 func (o *benchOptions) addLoad(c *cobra.Command) {
@@ -75,10 +78,25 @@ func (o *benchOptions) prepare() error {
 
 // with finds the broker to measure, or starts one, and removes it afterwards.
 func (o *benchOptions) with(ctx context.Context, do func(bench.Target) error) error {
-	if o.url != "" {
-		return do(bench.Target{URL: o.url, Probe: bench.Probe{Metrics: o.metrics, PID: o.pid}})
+	if len(o.urls) > 0 {
+		t := bench.Target{URLs: o.urls, Probes: []bench.Probe{{Metrics: o.metrics, PID: o.pid}}}
+		if o.metrics == "" && o.pid == 0 {
+			var err error
+			if t.Probes, err = bench.Listeners(o.urls); err != nil {
+				t.Probes = nil // on another machine, or another user's: what it costs is not known
+			}
+		}
+		return do(t)
 	}
 	return o.scratch(func(program, dir string) error {
+		if o.nodes > 1 {
+			c, err := bench.StartCluster(ctx, program, dir, o.nodes)
+			if err != nil {
+				return err
+			}
+			defer c.Kill()
+			return do(c.Target())
+		}
 		p, err := bench.NewProcess(program, dir)
 		if err != nil {
 			return err
@@ -87,7 +105,7 @@ func (o *benchOptions) with(ctx context.Context, do func(bench.Target) error) er
 			return err
 		}
 		defer func() { _ = p.Stop(true) }() // its data are removed anyway
-		return do(bench.Target{URL: p.URL(), Probe: p.Probe()})
+		return do(bench.Target{URLs: []string{p.URL()}, Probes: []bench.Probe{p.Probe()}})
 	})
 }
 
@@ -105,61 +123,6 @@ func (o *benchOptions) scratch(do func(program, dir string) error) error {
 		return err // with the directory left, for its log
 	}
 	return os.RemoveAll(dir)
-}
-
-func newBenchThroughput() *cobra.Command {
-	var o benchOptions
-	c := &cobra.Command{
-		Use: "throughput", Short: "Confirmed publishes a second, with what each costs the broker", Args: cobra.NoArgs,
-		Long: `Publishes with confirms from several connections, with consumers that settle each message if asked for, and prints rates, the time
-to a confirm, and what a message costs the broker: CPU, and bytes written for each byte of payload. With --vs other brokers are put under
-the same load in the same run, one after the other, and compared with the first.`,
-		Example: "  tanist bench throughput --consumers 1\n  tanist bench throughput --vs amqp://guest:guest@127.0.0.1:5673/",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.prepare(); err != nil {
-				return err
-			}
-			return o.with(c.Context(), func(t bench.Target) error {
-				targets := []bench.Target{t}
-				for _, u := range o.vs {
-					targets = append(targets, bench.Target{URL: u})
-				}
-				var results []bench.Result
-				for _, t := range targets {
-					r, err := bench.Throughput(c.Context(), t, o.load)
-					if err != nil {
-						return err
-					}
-					results = append(results, r)
-				}
-				if o.json {
-					return printJSON(c.OutOrStdout(), results)
-				}
-				return printThroughput(c.OutOrStdout(), results)
-			})
-		},
-	}
-	o.addTarget(c)
-	o.addLoad(c)
-	p := c.Flags()
-	p.IntVar(&o.load.Consumers, "consumers", 0, "consumers, each with a connection")
-	p.Int64Var(&o.load.Backlog, "backlog", 20000, "with consumers, hold publishers back while more than this many messages wait; 0 is never")
-	p.IntVar(&o.load.Resources, "resources", 1, "queues or streams to spread the messages over")
-	p.Float64Var(&o.load.Rate, "rate", 0, "messages a second of all publishers; 0 is as fast as possible")
-	p.StringSliceVar(&o.vs, "vs", nil, "other brokers to compare with, amqp://USER:PASSWORD@HOST:PORT/")
-	return c
-}
-
-func printThroughput(w io.Writer, results []bench.Result) error {
-	var rows [][]string
-	for _, r := range results {
-		rows = append(rows, []string{
-			r.URL, fmt.Sprintf("%.0f", r.Rate), fmt.Sprintf("%.2f", r.Rate/results[0].Rate), fmt.Sprintf("%.0f", r.Consuming),
-			fmt.Sprintf("%.2f", r.ConfirmP50), fmt.Sprintf("%.2f", r.ConfirmP99), known(r.CPUPerMessage, "%.1f"), known(r.WrittenPayload, "%.2f"),
-			known(r.Syncs, "%.0f"), known(r.MessagesPerSync, "%.0f"), known(r.ResidentMiB, "%.0f"),
-		})
-	}
-	return table(w, "BROKER CONFIRMED/S RATIO CONSUMED/S P50-MS P99-MS CPU-US/MSG WRITTEN/PAYLOAD SYNCS/S MSGS/SYNC RESIDENT-MIB", rows)
 }
 
 func known(v float64, format string) string {
@@ -209,9 +172,12 @@ func newBenchIdle() *cobra.Command {
 	var queues int
 	var settle time.Duration
 	c := &cobra.Command{
-		Use: "idle", Short: "Memory of idle queues, and restart with them", Args: cobra.NoArgs,
+		Use: "idle", Short: "Memory of idle queues, and restart with them; of a cluster, what it costs idle", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.scratch(func(program, dir string) error {
+				if o.nodes > 1 {
+					return o.idleCluster(c, program, dir, queues, settle)
+				}
 				r, err := bench.Idle(c.Context(), program, dir, queues, settle)
 				if err != nil {
 					return err
@@ -236,7 +202,9 @@ restart after kill -9: clients let in after %.2f s, every queue ready after %.2f
 		},
 	}
 	o.addCommon(c)
+	o.addNodes(c)
 	c.Flags().IntVar(&queues, "queues", 10000, "how many")
+	c.Flags().DurationVar(&o.load.Duration, "duration", 10*time.Second, "with --nodes: how long to measure")
 	c.Flags().DurationVar(&settle, "settle", 40*time.Second, "how long to leave the broker alone before each measurement")
 	return c
 }

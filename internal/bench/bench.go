@@ -17,8 +17,25 @@ import (
 
 // Target is a broker to measure.
 type Target struct {
-	URL   string // amqp://…
-	Probe Probe  // what tells the costs of its process; the zero value tells nothing
+	URLs   []string // amqp://… of its nodes: clients connect to them in turn; what is declared is declared at the first
+	Probes []Probe  // what tell the costs of its processes; none tells nothing
+	// Arguments are added to each declaration of a queue; nil: none.
+	Arguments amqp.Table
+}
+
+// url is the address for a client, by its place among those of its kind.
+func (t Target) url(place int) string { return t.URLs[place%len(t.URLs)] }
+
+// read adds up what the probes tell.
+func (t Target) read(ctx context.Context) (sum Reading, err error) {
+	for _, p := range t.Probes {
+		r, err := p.Read(ctx)
+		if err != nil {
+			return sum, err
+		}
+		sum.add(r)
+	}
+	return sum, nil
 }
 
 // Load says what to do to a broker.
@@ -51,9 +68,11 @@ type Result struct {
 	ConfirmP50 float64 `json:"confirm_p50_ms"`
 	ConfirmP99 float64 `json:"confirm_p99_ms"`
 	ConfirmMax float64 `json:"confirm_max_ms"`
+	LongestGap float64 `json:"longest_gap_ms"` // between two confirms of any publishers
 	// The costs are 0 where no probe tells them.
 	CPUPerMessage   float64 `json:"broker_cpu_us_per_message"`
 	WrittenPayload  float64 `json:"bytes_written_per_payload"`
+	DiskPayload     float64 `json:"disk_bytes_per_payload"` // as the system counts it, over all processes
 	Syncs           float64 `json:"syncs_per_second"`
 	MessagesPerSync float64 `json:"messages_per_sync"`
 	ResidentMiB     float64 `json:"resident_mib"`
@@ -68,6 +87,7 @@ type run struct {
 	nacked    atomic.Int64
 	consumed  atomic.Int64
 	measuring atomic.Bool
+	gaps      gaps
 
 	mu    sync.Mutex
 	times *hdrhistogram.Histogram
@@ -142,25 +162,27 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 	if !wait(ctx, r.load.Warmup) {
 		return Result{}, r.interrupted()
 	}
-	before, err := r.target.Probe.Read(ctx)
+	before, err := r.target.read(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	confirmed, consumed, began := r.confirmed.Load(), r.consumed.Load(), time.Now()
+	r.gaps.begin()
 	r.measuring.Store(true)
 	if !wait(ctx, r.load.Duration) {
 		return Result{}, r.interrupted()
 	}
 	r.measuring.Store(false)
 	confirmed, consumed = r.confirmed.Load()-confirmed, r.consumed.Load()-consumed
-	seconds := time.Since(began).Seconds()
-	after, err := r.target.Probe.Read(ctx)
+	seconds, gap := time.Since(began).Seconds(), r.gaps.end()
+	after, err := r.target.read(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	res := Result{
-		URL: Redact(r.target.URL), Seconds: seconds, Confirmed: confirmed, Consumed: consumed, Nacked: r.nacked.Load(),
+		URL: Redact(r.target.URLs[0]), Seconds: seconds, Confirmed: confirmed, Consumed: consumed, Nacked: r.nacked.Load(),
 		Rate: float64(confirmed) / seconds, Consuming: float64(consumed) / seconds,
+		LongestGap: float64(gap.Microseconds()) / 1000,
 	}
 	if confirmed == 0 {
 		return res, errors.New("nothing was confirmed in the time measured; take a longer --duration")
@@ -173,6 +195,7 @@ func (res *Result) cost(before, after Reading, size int64, seconds float64) {
 	n := float64(res.Confirmed)
 	res.CPUPerMessage = (after.CPU - before.CPU).Seconds() * 1e6 / n
 	res.WrittenPayload = float64(after.Written-before.Written) / (n * float64(max(size, 1)))
+	res.DiskPayload = float64(after.Disk-before.Disk) / (n * float64(max(size, 1)))
 	res.Syncs = float64(after.Syncs-before.Syncs) / seconds
 	if d := after.Syncs - before.Syncs; d > 0 {
 		res.MessagesPerSync = n / float64(d)
@@ -201,8 +224,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (r *run) connect(what string) (*amqp.Connection, *amqp.Channel, error) {
-	return connect(r.target.URL, what)
+func (r *run) connect(what string, place int) (*amqp.Connection, *amqp.Channel, error) {
+	return connect(r.target.url(place), what)
 }
 
 func connect(url, what string) (*amqp.Connection, *amqp.Channel, error) {

@@ -186,12 +186,12 @@ func Readers(ctx context.Context, t Target, l Load, readers int) (out ReadersRes
 		return out, err
 	}
 	defer r.remove()
-	before, err := t.Probe.Read(ctx)
+	before, err := t.read(ctx)
 	if err != nil {
 		return out, err
 	}
 	f := &followers{total: make([]atomic.Int64, readers)}
-	if err := f.attach(t.URL, r.names[0], readers); err != nil {
+	if err := f.attach(t.URLs[0], r.names[0], readers); err != nil {
 		return out, err
 	}
 	defer f.close()
@@ -207,7 +207,7 @@ func Readers(ctx context.Context, t Target, l Load, readers int) (out ReadersRes
 	publishers.Wait()
 	seconds := time.Since(began).Seconds()
 	lag.Wait()
-	after, err := t.Probe.Read(ctx)
+	after, err := t.read(ctx)
 	if err != nil {
 		return out, err
 	}

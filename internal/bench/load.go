@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,10 +21,11 @@ func (r *run) declare() error {
 		r.names = append(r.names, fmt.Sprintf("%s-%d", r.load.Prefix, i))
 	}
 	args := amqp.Table{}
+	maps.Copy(args, r.target.Arguments)
 	if r.load.Kind == "stream" {
 		args["x-queue-type"] = "stream"
 	}
-	return each(r.target.URL, r.names, func(ch *amqp.Channel, name string) error {
+	return each(r.target.URLs[0], r.names, func(ch *amqp.Channel, name string) error {
 		_, err := ch.QueueDeclare(name, true, false, false, false, args)
 		return err
 	})
@@ -59,7 +61,7 @@ func (r *run) remove() {
 	if r.load.Keep {
 		return
 	}
-	if err := each(r.target.URL, r.names, func(ch *amqp.Channel, name string) error {
+	if err := each(r.target.URLs[0], r.names, func(ch *amqp.Channel, name string) error {
 		_, err := ch.QueueDelete(name, false, false, false)
 		return err
 	}); err != nil {
@@ -69,7 +71,7 @@ func (r *run) remove() {
 
 // publish is one publisher until ctx ends; then it waits for what is in flight.
 func (r *run) publish(ctx context.Context, place int) error {
-	conn, ch, err := r.connect("publisher")
+	conn, ch, err := r.connect("publisher", place)
 	if err != nil {
 		return err
 	}
@@ -166,6 +168,7 @@ func (p *publisher) resolved(c amqp.Confirmation) {
 		return
 	}
 	p.confirmed.Add(1)
+	p.gaps.note(time.Now())
 	if p.measuring.Load() {
 		took := int64(time.Since(p.began)) - p.sent[c.DeliveryTag%uint64(len(p.sent))]
 		_ = p.times.RecordValue(min(max(took/1000, 1), p.times.HighestTrackableValue())) // within bounds: cannot fail
@@ -215,7 +218,7 @@ func (p *publisher) hand() {
 const prefetch, ackEvery = 2000, 256
 
 func (r *run) consume(ctx context.Context, place int) error {
-	conn, ch, err := r.connect("consumer")
+	conn, ch, err := r.connect("consumer", place)
 	if err != nil {
 		return err
 	}

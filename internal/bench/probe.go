@@ -22,10 +22,21 @@ type Probe struct {
 type Reading struct {
 	CPU      time.Duration
 	Written  int64 // bytes written to log files, or to disk where only the system tells
+	Disk     int64 // bytes that the process had written to disk, as the system counts them
 	Syncs    int64
 	Resident int64 // bytes
 	Heap     int64 // bytes of live and dead objects that the process holds
 	HeapLive int64 // bytes that the last collection found alive
+}
+
+func (r *Reading) add(o Reading) {
+	r.CPU += o.CPU
+	r.Written += o.Written
+	r.Disk += o.Disk
+	r.Syncs += o.Syncs
+	r.Resident += o.Resident
+	r.Heap += o.Heap
+	r.HeapLive += o.HeapLive
 }
 
 // Read reads what the probe tells.
@@ -70,7 +81,8 @@ func (r *Reading) process(pid int) error {
 	}
 	for line := range strings.Lines(string(io)) {
 		if v, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			r.Written, err = strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			r.Disk, err = strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			r.Written = r.Disk
 		}
 	}
 	return err

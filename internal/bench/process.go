@@ -18,6 +18,8 @@ import (
 type Process struct {
 	program, dir string
 	amqp, admin  string
+	mesh         string // empty: it stays alone
+	flags, env   []string
 	cmd          *exec.Cmd
 	ended        chan error
 	log          *os.File
@@ -29,13 +31,16 @@ const startTimeout = 2 * time.Minute
 // NewProcess chooses ports and starts nothing. dir is made if missing.
 func NewProcess(program, dir string) (*Process, error) {
 	p := &Process{program: program, dir: dir}
-	for _, to := range []*string{&p.amqp, &p.admin} {
+	for _, to := range []*string{&p.amqp, &p.admin, &p.mesh} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // both are kept until both are chosen
+		defer l.Close() // all are kept until all are chosen
 		*to = l.Addr().String()
+	}
+	p.flags = []string{
+		"serve", "--data", filepath.Join(dir, "data"), "--amqp", p.amqp, "--admin", p.admin, "--limits-queues", "1000000",
 	}
 	return p, os.MkdirAll(dir, 0o700)
 }
@@ -55,9 +60,9 @@ func (p *Process) Start(ctx context.Context) (accepting, ready time.Duration, er
 	if err != nil {
 		return 0, 0, err
 	}
-	p.cmd = exec.Command(p.program, "serve", "--data", filepath.Join(p.dir, "data"), "--amqp", p.amqp, "--admin", p.admin, "--limits-queues", "1000000")
+	p.cmd = exec.Command(p.program, p.flags...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.Env = environment()
+	p.cmd.Env = append(environment(), p.env...)
 	began := time.Now()
 	if err := p.cmd.Start(); err != nil {
 		return 0, 0, err

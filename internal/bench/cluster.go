@@ -1,0 +1,216 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Cluster is several brokers of ours that make one, started for a measurement.
+type Cluster struct{ nodes []*Process }
+
+// StartCluster starts so many nodes over directories in dir and waits until they can hold copies for each other. On an error those that
+// run are ended.
+func StartCluster(ctx context.Context, program, dir string, nodes int) (c *Cluster, err error) {
+	c = &Cluster{}
+	defer func() {
+		if err != nil {
+			c.Kill()
+		}
+	}()
+	for i := range nodes {
+		name := fmt.Sprint("n", i+1)
+		p, err := NewProcess(program, filepath.Join(dir, name))
+		if err != nil {
+			return c, err
+		}
+		p.flags = append(p.flags, "--name", name, "--mesh", p.mesh)
+		if i > 0 {
+			token, err := c.token(ctx)
+			if err != nil {
+				return c, err
+			}
+			p.flags, p.env = append(p.flags, "--join", c.nodes[0].mesh), []string{"TANIST_JOIN_TOKEN=" + token}
+		}
+		if _, _, err := p.Start(ctx); err != nil {
+			return c, err
+		}
+		c.nodes = append(c.nodes, p)
+	}
+	return c, c.awaitCopies(ctx)
+}
+
+// token asks the first node for what lets another join.
+func (c *Cluster) token(ctx context.Context) (string, error) {
+	p := c.nodes[0]
+	cmd := exec.CommandContext(ctx, p.program, "join-token", "--json", "--admin-url", "http://"+p.admin)
+	cmd.Env = append(environment(), "TANIST_PASSWORD=guest")
+	text, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", fmt.Errorf("join-token: %w: %s", err, exit.Stderr)
+	} else if err != nil {
+		return "", err
+	}
+	var out struct{ Token string }
+	if err := json.Unmarshal(text, &out); err != nil || out.Token == "" {
+		return "", fmt.Errorf("join-token printed %q: no token", text)
+	}
+	return out.Token, nil
+}
+
+// awaitCopies waits until a queue that is declared has a copy on every node, up to three.
+func (c *Cluster) awaitCopies(ctx context.Context) error {
+	const name = "tanist-bench-copies"
+	conn, ch, err := connect(c.nodes[0].URL(), "start")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+		return err
+	}
+	want := min(3, len(c.nodes))
+	if err := c.nodes[0].poll(ctx, func() error {
+		owner, followers, err := c.holders(ctx, name)
+		if err == nil && (owner < 0 || len(followers)+1 < want) {
+			err = fmt.Errorf("%d of %d copies", len(followers)+1, want)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	_, err = ch.QueueDelete(name, false, false, false)
+	return err
+}
+
+// holders tells which nodes own and follow a queue of one partition, by the first node's API.
+func (c *Cluster) holders(ctx context.Context, queue string) (owner int, followers []int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.nodes[0].admin+"/api/v1/partitions", nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.SetBasicAuth("guest", "guest")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return 0, nil, errors.New(resp.Status)
+	}
+	var list []struct {
+		Resource, Owner string
+		Followers       []string
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		return 0, nil, err
+	}
+	at := func(name string) int {
+		for i := range c.nodes {
+			if fmt.Sprint("n", i+1) == name {
+				return i
+			}
+		}
+		return -1
+	}
+	for _, p := range list {
+		if p.Resource == queue {
+			for _, f := range p.Followers {
+				followers = append(followers, at(f))
+			}
+			return at(p.Owner), followers, nil
+		}
+	}
+	return -1, nil, fmt.Errorf("no queue %s", queue)
+}
+
+// Target is all nodes.
+func (c *Cluster) Target() (t Target) {
+	for _, p := range c.nodes {
+		t.URLs, t.Probes = append(t.URLs, p.URL()), append(t.Probes, p.Probe())
+	}
+	return t
+}
+
+// without is all nodes but one.
+func (c *Cluster) without(i int) (t Target) {
+	for j, p := range c.nodes {
+		if j != i {
+			t.URLs, t.Probes = append(t.URLs, p.URL()), append(t.Probes, p.Probe())
+		}
+	}
+	return t
+}
+
+// Kill ends all nodes at once.
+func (c *Cluster) Kill() {
+	for _, p := range c.nodes {
+		_ = p.Stop(true) // it is gone, now or before
+	}
+}
+
+// IdleClusterResult says what a cluster costs that nobody uses.
+type IdleClusterResult struct {
+	Nodes       int     `json:"nodes"`
+	Queues      int     `json:"queues"`
+	Seconds     float64 `json:"seconds"`
+	CoreShare   float64 `json:"core_share"` // of all processes; 1 is one core
+	EmptyShare  float64 `json:"empty_core_share"`
+	ResidentMiB float64 `json:"resident_mib"`
+}
+
+// IdleCluster starts a cluster, measures it for a while empty and for a while with queues that nobody uses, each after it was left alone
+// for settle.
+func IdleCluster(ctx context.Context, program, dir string, nodes, queues int, settle, measured time.Duration) (out IdleClusterResult, err error) {
+	out.Nodes, out.Queues, out.Seconds = nodes, queues, measured.Seconds()
+	c, err := StartCluster(ctx, program, dir, nodes)
+	if err != nil {
+		return out, err
+	}
+	defer c.Kill()
+	t := c.Target()
+	if out.EmptyShare, _, err = idleShare(ctx, t, settle, measured); err != nil {
+		return out, err
+	}
+	names := make([]string, queues)
+	for i := range names {
+		names[i] = fmt.Sprint("idle-", i)
+	}
+	if err := each(t.URLs[0], names, func(ch *amqp.Channel, name string) error {
+		_, err := ch.QueueDeclare(name, true, false, false, false, nil)
+		return err
+	}); err != nil {
+		return out, err
+	}
+	out.CoreShare, out.ResidentMiB, err = idleShare(ctx, t, settle, measured)
+	return out, err
+}
+
+// idleShare is how much of a core the processes use together while nobody speaks to them. The probes read /proc only: a question would
+// be work.
+func idleShare(ctx context.Context, t Target, settle, measured time.Duration) (share, resident float64, err error) {
+	for i := range t.Probes {
+		t.Probes[i].Metrics = ""
+	}
+	if !wait(ctx, settle) {
+		return 0, 0, errors.New("interrupted")
+	}
+	before, err := t.read(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	if !wait(ctx, measured) {
+		return 0, 0, errors.New("interrupted")
+	}
+	after, err := t.read(ctx)
+	return (after.CPU - before.CPU).Seconds() / time.Since(began).Seconds(), float64(after.Resident) / (1 << 20), err
+}
