@@ -1,0 +1,151 @@
+package explore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// advanced checks what a copy takes as confirmed.
+func (w *world) advanced(n *node, position uint64) {
+	e := n.log.at(position)
+	if n.copy.Role() != partition.Owner {
+		if !w.ledger.tip.extends(e) {
+			w.breaks("4: %s takes %d as confirmed, and it is not: %s", nodeName(n.index), position, n.log)
+		}
+		return
+	}
+	w.tell("confirms %d", position)
+	epoch := n.copy.Epoch()
+	if by := w.ledger.by[epoch]; by != (ident.Instance{}) && by != n.instance() {
+		w.breaks("2: %s and %s confirm in epoch %d", by, n.instance(), epoch)
+	}
+	w.ledger.by[epoch] = n.instance()
+	tip := w.ledger.tip
+	switch {
+	case e.extends(tip):
+		w.ledger.tip, w.ledger.epoch = e, max(epoch, w.ledger.epoch)
+	case !tip.extends(e):
+		w.breaks("1: %s of epoch %d confirms %s, and %s is confirmed", nodeName(n.index), epoch, e, tip)
+	}
+	w.enough(n.heard.a, e, epoch)
+	if now := w.cat.v.a; now.Epoch == epoch {
+		w.enough(now, e, epoch)
+	}
+}
+
+// enough checks that W of an assignment's copies hold what was confirmed, durably.
+func (w *world) enough(a *catalog.Assignment, e *entry, epoch uint64) {
+	if got, want := w.holders(a, e), wOf(a, a.Eligible()); got < want {
+		w.breaks("%d is confirmed in epoch %d, and %d of %d copies hold it durably", e.end().Position, epoch, got, want)
+	}
+}
+
+// holders counts the admitted copies that hold a log durably, or did when their store was lost.
+func (w *world) holders(a *catalog.Assignment, e *entry) int {
+	got := 0
+	for _, n := range w.nodes {
+		if a.Member(n.instance().Store) && n.disk.log.extends(e) {
+			got++
+		}
+	}
+	for _, l := range w.lost {
+		if a.Member(l.store) && l.log.extends(e) {
+			got++
+		}
+	}
+	return got
+}
+
+// check looks at the whole state.
+func (w *world) check() {
+	tip := w.ledger.tip
+	for _, n := range w.nodes {
+		if !n.up {
+			continue
+		}
+		c := &n.copy
+		if c.Damaged() != "" {
+			w.breaks("%s is damaged, and nothing was: %s", nodeName(n.index), c.Damaged())
+		}
+		if e := n.log.at(c.Confirmed()); e.end().Position != c.Confirmed() || !tip.extends(e) {
+			w.breaks("3: %s has confirmed up to %d, and its log is %s", nodeName(n.index), c.Confirmed(), n.log)
+		}
+		applied := c.Role() == partition.Owner || c.Role() == partition.Follower || c.Role() == partition.Learner
+		if applied && c.Epoch() >= w.ledger.epoch && !n.log.extends(tip) && !tip.extends(n.log) {
+			w.breaks("3: %s of epoch %d has the log %s, and %s is confirmed", nodeName(n.index), c.Epoch(), n.log, tip)
+		}
+		if c.Role() == partition.Owner && c.Epoch() > w.ledger.epoch && !n.log.extends(tip) {
+			w.breaks("1: %s owns epoch %d with the log %s, and %s is confirmed", nodeName(n.index), c.Epoch(), n.log, tip)
+		}
+	}
+	a := w.cat.v.a
+	for i, x := range w.answers {
+		if n := w.nodes[i]; x != nil && x.Refused == "" && x.Instance.Store == n.instance().Store && n.disk.promise < a.Pending.Epoch {
+			w.breaks("5: %s has answered the seal of epoch %d, and its promise is %d", nodeName(i), a.Pending.Epoch, n.disk.promise)
+		}
+	}
+	if got, want := w.holders(a, tip), wOf(a, a.Eligible()); got < want {
+		w.breaks("1: %s is confirmed, and %d of %d admitted copies hold it", tip, got, want)
+	}
+}
+
+// checkChoice checks a new owner against all that is known: it holds what is confirmed, and was chosen by enough.
+func (w *world) checkChoice(d *control.Decision) {
+	if d.Start.Position < w.ledger.tip.end().Position {
+		w.breaks("5: %s is chosen from %d, and %s is confirmed", d.Owner.Node, d.Start.Position, w.ledger.tip)
+	}
+	if e := w.x.byLink[d.Start.Link]; !e.extends(w.ledger.tip) {
+		w.breaks("5: %s is chosen with %s, and %s is confirmed", d.Owner.Node, e, w.ledger.tip)
+	}
+}
+
+// show counts what a state shows.
+func (w *world) show(seen map[string]int) {
+	a := w.cat.v.a
+	if a.Pending == nil {
+		for _, n := range w.nodes {
+			if n.up && n.copy.Serving() && a.Owner == n.instance() && n.copy.Epoch() == a.Epoch {
+				seen[fmt.Sprintf("serves in epoch %d", a.Epoch)]++
+			}
+		}
+	}
+	seen[fmt.Sprintf("%d copies admitted", a.Eligible())]++
+	for _, f := range a.Followers {
+		if f.Store[1] > 1 {
+			seen["a new store admitted"]++
+		}
+	}
+	for _, p := range w.proposals {
+		if n := w.nodes[p.of]; n.up && n.change == p.change {
+			seen["joint"]++
+		} else {
+			seen["a proposal whose owner is gone"]++
+		}
+	}
+	seen[fmt.Sprintf("confirmed %d", w.ledger.tip.end().Position)]++
+}
+
+// describe is the state for people.
+func (w *world) describe() string {
+	var b strings.Builder
+	a := w.cat.v.a
+	fmt.Fprintf(&b, "epoch %d, owner %s", a.Epoch, a.Owner.Node)
+	if a.Pending != nil {
+		fmt.Fprintf(&b, ", epoch %d pending", a.Pending.Epoch)
+	}
+	fmt.Fprintf(&b, ", confirmed %s\n", w.ledger.tip)
+	for _, n := range w.nodes {
+		if !n.up {
+			fmt.Fprintf(&b, "%s: down, log %s\n", nodeName(n.index), n.disk.log)
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s of epoch %d, promise %d, log %s, durable to %d, confirmed to %d\n", nodeName(n.index), n.copy.Role(),
+			n.copy.Epoch(), n.copy.Promise(), n.log, n.copy.Durable().Position, n.copy.Confirmed())
+	}
+	return b.String()
+}

@@ -1,0 +1,209 @@
+// Package explore searches every schedule of a small cluster: three nodes with one copy each of one partition, their disks, the
+// sessions between them, the catalog and a controller, in every order of appends, syncs, deliveries, lost sessions, crashes, restarts,
+// wiped stores, seals, choices, commits, applied roles, cuts and changes of members, within bounds. After every step it checks the
+// invariants of design 2 §11.
+//
+// What is decided, production code decides: core/partition (Copy, Feed), core/control (Cause, Choose, CommitOf, Grow),
+// core/quorum, and the catalog's own state machine with its commands. The package itself plays what performs: a disk whose writes
+// become durable in order, sessions that keep order and lose what is on its way when they end, and the loop of engine/replica that
+// turns messages into calls.
+//
+// What is simpler here: a log is read at once, a batch holds one entry, a state machine has nothing to load, no log drops its head, and
+// a restarted node registers in the same step. Source: design 7, "protocol, small and complete".
+package explore
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Nodes is how many nodes there are.
+const Nodes = 3
+
+// MaxEpochs bounds the epochs of a search and of a script.
+const MaxEpochs = 7
+
+// Bounds limit a search.
+type Bounds struct {
+	Copies  int    // admitted at the beginning, of Nodes; where fewer, the catalog lets others learn and be admitted
+	Appends int    // records, of all owners together
+	Epochs  uint64 // the last epoch that a transition may begin; at most MaxEpochs
+	Crashes int
+	Wipes   int // stores lost while their node is down
+	Breaks  int // sessions that end, and answers of the catalog that are lost
+	Queue   int // messages on their way in one direction; what would exceed it is not searched
+	Depth   int // steps after the beginning; 0: all
+	States  int // the search ends after so many; 0: never
+	// Begin are steps, as a script has them, that every schedule begins with.
+	Begin []string
+	// Suspect lets transitions begin without a cause: suspicion may be wrong at any time (design 2 §4).
+	Suspect bool
+}
+
+// Result is what a search found.
+type Result struct {
+	States  int // that differ, exchangeable followers taken as the same
+	Steps   int // taken, also to states that were known
+	Depth   int // of the longest shortest schedule
+	Clogged int // steps that were not taken because of Queue
+	// Complete says that every state within the bounds was seen.
+	Complete bool
+	// Violation is the rule that was broken, with the shortest schedule that breaks it; empty if there is none.
+	Violation string
+	Schedule  []string
+	// Seen counts states by what they show, so that a search which cannot reach what it should is noticed.
+	Seen map[string]int
+}
+
+// visited is where a state was come to from.
+type visited struct {
+	parent int32
+	action Action
+}
+
+// Search goes through all schedules within bounds, shortest first. The error says that a step of Begin cannot be taken.
+func Search(b Bounds, f Fault) (Result, error) {
+	x := newExplorer(b, f)
+	w := x.begin()
+	x.unbound()
+	for _, line := range b.Begin {
+		a, err := ParseAction(line)
+		if err != nil {
+			return Result{}, err
+		}
+		next := w.take(a)
+		if next == nil {
+			return Result{}, fmt.Errorf("step %q cannot be taken", line)
+		}
+		w = next
+	}
+	x.bounds = b
+	x.bounds.Appends += int(w.used.appends)
+	x.bounds.Crashes += int(w.used.crashes)
+	x.bounds.Wipes += int(w.used.wipes)
+	x.bounds.Breaks += int(w.used.breaks)
+	s := search{x: x, known: map[[16]byte]struct{}{}, r: Result{Seen: map[string]int{}}}
+	s.run(w)
+	if s.r.Violation != "" {
+		s.r.Schedule = append(slices.Clone(b.Begin), s.r.Schedule...)
+	}
+	return s.r, nil
+}
+
+type search struct {
+	x     *explorer
+	known map[[16]byte]struct{}
+	trail []visited
+	r     Result
+}
+
+// place is a state whose steps are to be taken.
+type place struct {
+	w  *world
+	at int32
+}
+
+func (s *search) run(first *world) {
+	level := []place{}
+	if !s.add(first, -1, Action{}, &level) {
+		return
+	}
+	for depth := 0; len(level) > 0; depth++ {
+		s.r.Depth = depth
+		if s.x.bounds.Depth > 0 && depth == s.x.bounds.Depth {
+			return
+		}
+		var next []place
+		for i := range level {
+			p := level[i]
+			level[i].w = nil
+			for _, a := range p.w.actions() {
+				w := p.w.take(a)
+				switch {
+				case w == nil:
+				case w.clogged:
+					s.r.Clogged++
+				default:
+					s.r.Steps++
+					if !s.add(w, p.at, a, &next) {
+						return
+					}
+				}
+			}
+		}
+		level = next
+	}
+	s.r.Complete = s.r.Clogged == 0
+}
+
+// add notes a state if it is new. It returns false where the search ends.
+func (s *search) add(w *world, parent int32, a Action, to *[]place) bool {
+	sum := sha256.Sum256(w.key())
+	key := [16]byte(sum[:16])
+	if _, ok := s.known[key]; ok && w.broken == "" {
+		return true
+	}
+	s.known[key] = struct{}{}
+	s.r.States++
+	at := int32(len(s.trail))
+	s.trail = append(s.trail, visited{parent, a})
+	if w.broken != "" {
+		s.r.Violation = w.broken
+		s.r.Schedule = s.schedule(at)
+		return false
+	}
+	w.show(s.r.Seen)
+	if s.x.bounds.States > 0 && s.r.States >= s.x.bounds.States {
+		return false
+	}
+	*to = append(*to, place{w, at})
+	return true
+}
+
+func (s *search) schedule(at int32) []string {
+	var out []string
+	for ; s.trail[at].parent >= 0; at = s.trail[at].parent {
+		out = append(out, s.trail[at].action.String())
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// unbound lets a script go where it wants.
+func (x *explorer) unbound() {
+	const many = 99
+	x.bounds.Appends, x.bounds.Crashes, x.bounds.Wipes, x.bounds.Breaks = many, many, many, many
+	x.bounds.Epochs, x.bounds.Suspect, x.bounds.Queue = MaxEpochs, true, 0
+}
+
+// Play takes the steps of a script and tells, line by line, what each led to. It ends at the first broken rule, which is told too. The
+// error says that a step cannot be taken.
+func Play(b Bounds, f Fault, script []string) (string, error) {
+	x := newExplorer(b, f)
+	w := x.begin()
+	x.unbound()
+	var out strings.Builder
+	for _, line := range script {
+		a, err := ParseAction(line)
+		if err != nil {
+			return out.String(), err
+		}
+		x.told = x.told[:0]
+		x.telling = true
+		next := w.take(a)
+		x.telling = false
+		if next == nil {
+			return out.String(), fmt.Errorf("step %q cannot be taken", line)
+		}
+		w = next
+		fmt.Fprintf(&out, "%s: %s\n", line, strings.Join(x.told, "; "))
+		if w.broken != "" {
+			fmt.Fprintf(&out, "BROKEN: %s\n", w.broken)
+			return out.String(), nil
+		}
+	}
+	out.WriteString(w.describe())
+	return out.String(), nil
+}

@@ -1,0 +1,330 @@
+package explore
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// What the loop of engine/replica does with messages, in its order.
+
+// hear takes what the catalog says of this node's copy.
+func (w *world) hear(n *node, v *version) {
+	n.heard = v
+	role := n.role(v.a)
+	if role == partition.None || v.a.Epoch == 0 {
+		return
+	}
+	sets := w.sets(n)
+	if role == partition.Owner {
+		w.setFeeds(n)
+		sets = n.joint(sets)
+	}
+	starts := v.a.Starts
+	if n.early {
+		starts = nil
+	}
+	w.do(n, func(fx *partition.Effects) {
+		n.copy.Assign(partition.Assignment{Epoch: v.a.Epoch, Role: role, Starts: starts, Sets: sets}, fx)
+	})
+	w.flush(n)
+}
+
+func (n *node) role(a *catalog.Assignment) partition.Role {
+	me := n.instance()
+	in := func(ms []catalog.Member) bool {
+		return slices.Contains(ms, catalog.Member{Node: me.Node, Store: me.Store})
+	}
+	switch {
+	case a.Owner == me:
+		return partition.Owner
+	case a.Owner.Node == me.Node && a.Owner.Store == me.Store:
+		return partition.None
+	case in(a.Followers):
+		return partition.Follower
+	case in(a.Learners):
+		return partition.Learner
+	}
+	return partition.None
+}
+
+func (w *world) sets(n *node) []partition.Set {
+	a := n.heard.a
+	s := partition.Set{}
+	for _, f := range a.Followers {
+		if w.x.fault == SurvivorsConfirm && !w.nodes[nodeIndex(f.Node)].up {
+			continue
+		}
+		s.Followers = append(s.Followers, f.Store)
+	}
+	s.W = wOf(a, 1+len(s.Followers))
+	return []partition.Set{s}
+}
+
+// joint adds the set of the change that is under way.
+func (n *node) joint(sets []partition.Set) []partition.Set {
+	if n.change != nil && n.heard.a.Version > n.change.membership.Version {
+		n.change, n.asked = nil, false
+	}
+	if n.change == nil {
+		return sets
+	}
+	return append(sets, n.change.set)
+}
+
+func (w *world) resets(n *node) {
+	a := n.heard.a
+	sets := w.sets(n)
+	if w.x.fault != NoJoint {
+		sets = n.joint(sets)
+	}
+	w.do(n, func(fx *partition.Effects) {
+		n.copy.Assign(partition.Assignment{Epoch: a.Epoch, Role: partition.Owner, Starts: a.Starts, Sets: sets}, fx)
+	})
+}
+
+func (w *world) setFeeds(n *node) {
+	var next []feed
+	var anew []int
+	add := func(m catalog.Member, learner bool) {
+		i := slices.IndexFunc(n.feeds, func(f feed) bool { return f.Node == m.Node && f.Store == m.Store })
+		f := feed{learner: learner}
+		if i >= 0 {
+			f.Feed = n.feeds[i].Feed
+		} else {
+			f.Node, f.Store = m.Node, m.Store
+			anew = append(anew, len(next))
+		}
+		next = append(next, f)
+	}
+	for _, m := range n.heard.a.Followers {
+		add(m, false)
+	}
+	for _, m := range n.heard.a.Learners {
+		add(m, true)
+	}
+	n.feeds = next
+	for _, i := range anew {
+		w.probe(n, &n.feeds[i])
+	}
+}
+
+func (w *world) probe(n *node, f *feed) {
+	if n.copy.Role() == partition.Owner && w.reaches(f) {
+		w.send(n, f.Node, message{kind: probe, epoch: n.copy.Epoch()})
+	}
+}
+
+func (w *world) reaches(f *feed) bool {
+	peer := w.nodes[nodeIndex(f.Node)]
+	return peer.up && peer.instance().Store == f.Store
+}
+
+func (n *node) follows() bool {
+	role := n.copy.Role()
+	return (role == partition.Follower || role == partition.Learner) && n.heard != nil && !n.copy.Applying()
+}
+
+func (w *world) probed(n *node, from int, m message) {
+	if n.follows() && m.epoch == n.copy.Epoch() && n.heard.a.Owner == w.nodes[from].instance() {
+		w.sayStanding(n)
+	}
+}
+
+// saidDurable is how far a copy says that it holds its log durably.
+func (w *world) saidDurable(n *node) uint64 {
+	if w.x.fault == HeldBeforeSync {
+		return n.copy.Tail().Position
+	}
+	return n.copy.Durable().Position
+}
+
+func (w *world) sayStanding(n *node) {
+	n.saidHeld = w.saidDurable(n)
+	w.send(n, n.heard.a.Owner.Node, message{kind: standing, epoch: n.copy.Epoch(), at: n.saidHeld, log: n.log})
+}
+
+func (w *world) feedOf(n *node, from int, m message) *feed {
+	if n.copy.Role() != partition.Owner || m.epoch != n.copy.Epoch() {
+		return nil
+	}
+	peer := w.nodes[from].instance()
+	for i := range n.feeds {
+		if f := &n.feeds[i]; f.Node == peer.Node && f.Store == peer.Store {
+			return f
+		}
+	}
+	return nil
+}
+
+func (w *world) standing(n *node, from int, m message) {
+	f := w.feedOf(n, from, m)
+	if f == nil {
+		return
+	}
+	f.Lose()
+	if !f.learner && !n.copy.Returned(f.Store, m.epoch, m.at) {
+		w.breaks("a follower that lost nothing came back shorter: %s", nodeName(from))
+	}
+	at := m.log.end()
+	if own := n.copy.Tail(); at.Position > own.Position || n.log.at(at.Position).end().Link != at.Link {
+		w.breaks("3: %s follows %s in epoch %d with another history: %s and %s", nodeName(from), nodeName(n.index), m.epoch, m.log, n.log)
+		return
+	}
+	f.Stand(at.Position, m.at)
+	w.progressed(n, f)
+	w.catchUp(n, f)
+}
+
+func (w *world) heldBy(n *node, from int, m message) {
+	f := w.feedOf(n, from, m)
+	if f == nil || !f.Standing() {
+		return
+	}
+	f.Held(m.at)
+	w.progressed(n, f)
+	w.catchUp(n, f)
+}
+
+func (w *world) progressed(n *node, f *feed) {
+	w.do(n, func(fx *partition.Effects) { n.copy.Progressed(f.Store, n.copy.Epoch(), f.Durable(), fx) })
+	w.admitLearners(n)
+}
+
+// append has an owner append an entry and feed it.
+func (w *world) append(n *node, mark bool) {
+	e := w.x.extend(n.log, n.copy.Epoch(), n.index, n.boot, mark)
+	if err := n.copy.Propose(e.batch, e.link); err != nil {
+		w.breaks("an owner cannot append: %v", err)
+		return
+	}
+	n.log = e
+	for i := range n.feeds {
+		if f := &n.feeds[i]; f.Takes(e.batch.Position) {
+			w.feed(n, f, 1)
+		}
+	}
+}
+
+// feed sends the last count batches of the log.
+func (w *world) feed(n *node, f *feed, count int) {
+	f.Sent(n.log.end().Position, int64(count), n.copy.Confirmed())
+	w.send(n, f.Node, message{kind: extend, epoch: n.copy.Epoch(), at: n.copy.Confirmed(), log: n.log, count: count})
+}
+
+func (w *world) catchUp(n *node, f *feed) {
+	tail := n.copy.Tail().Position
+	from, ok := f.Behind(tail)
+	if !ok || !f.Read(from) {
+		return
+	}
+	w.feed(n, f, int(tail-from))
+}
+
+func (w *world) extend(n *node, from int, m message) {
+	if !n.follows() || m.epoch != n.copy.Epoch() || n.heard.a.Owner != w.nodes[from].instance() {
+		return
+	}
+	for i := m.count - 1; i >= 0; i-- {
+		e := m.log.at(m.log.end().Position - uint64(i))
+		if e.tail.Position <= n.copy.Tail().Position {
+			continue
+		}
+		if err := n.copy.Follow(m.epoch, e.batch, e.link); err != nil {
+			if errors.Is(err, partition.ErrGap) {
+				w.sayStanding(n)
+			}
+			return
+		}
+		n.log = e
+	}
+	w.do(n, func(fx *partition.Effects) {
+		if err := n.copy.Learn(m.epoch, m.at, fx); err != nil {
+			w.breaks("a follower that follows does not learn: %v", err)
+		}
+	})
+}
+
+// flush says what gathered.
+func (w *world) flush(n *node) {
+	if n.copy.Role() == partition.Owner {
+		for i := range n.feeds {
+			if f := &n.feeds[i]; f.Tells(n.copy.Confirmed()) {
+				w.send(n, f.Node, message{kind: extend, epoch: n.copy.Epoch(), at: n.copy.Confirmed()})
+			}
+		}
+		return
+	}
+	if at := w.saidDurable(n); n.follows() && at != n.saidHeld {
+		n.saidHeld = at
+		w.send(n, n.heard.a.Owner.Node, message{kind: held, epoch: n.copy.Epoch(), at: at})
+	}
+}
+
+// seal takes the controller's question.
+func (w *world) seal(n *node) {
+	p := w.cat.v.a.Pending
+	n.sealing = append(n.sealing, p.ID)
+	var err error
+	w.do(n, func(fx *partition.Effects) { err = n.copy.Seal(p.Epoch, fx) })
+	if err != nil {
+		n.sealing = n.sealing[:len(n.sealing)-1]
+		w.answer(n, control.Answer{Transition: p.ID, Instance: n.instance(), Refused: err.Error()})
+	}
+	w.flush(n)
+}
+
+func (w *world) answerSeals(n *node) {
+	for _, id := range n.sealing {
+		w.answer(n, control.Answer{
+			Transition: id, Instance: n.instance(), Tail: n.copy.Durable(), Confirmed: n.copy.Confirmed(), Damaged: n.copy.Damaged(),
+		})
+	}
+	n.sealing = nil
+}
+
+// answer reaches the controller, which keeps what it is asked for.
+func (w *world) answer(n *node, a control.Answer) {
+	w.tell("answers %s: %d, confirmed %d %s", a.Transition, a.Tail.Position, a.Confirmed, a.Refused)
+	if p := w.cat.v.a.Pending; p != nil && p.ID == a.Transition {
+		w.answers[n.index] = &a
+	}
+}
+
+// choose has the controller choose by the answers of some nodes.
+func (w *world) choose(of uint8, tie int) control.Decision {
+	a := *w.cat.v.a
+	a.Partition = w.x.ties[tie]
+	if w.x.fault == RawTail {
+		a.Starts = nil
+	}
+	in := control.Input{Assignment: &a, W: wOf(&a, a.Eligible()), Links: map[uint64]batch.Link{}}
+	for i, x := range w.answers {
+		if of>>i&1 == 0 {
+			continue
+		}
+		y := *x
+		if w.x.fault == WipedCounts {
+			y.Instance.Store = storeID(i, 0)
+		}
+		in.Answers = append(in.Answers, y)
+	}
+	d := control.Choose(in)
+	if d.Verdict != control.Ask {
+		return d
+	}
+	n := w.nodes[nodeIndex(d.Owner.Node)]
+	if !n.up || n.instance() != d.Owner {
+		return control.Decision{}
+	}
+	for _, at := range d.Positions {
+		if e := n.disk.log.at(at); e.end().Position == at {
+			in.Links[at] = e.end().Link
+		}
+	}
+	return control.Choose(in)
+}

@@ -1,0 +1,411 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// world is one state. A world that a search has seen is not changed any more: take makes the next of it, which shares what it does not
+// change.
+type world struct {
+	x         *explorer
+	nodes     [Nodes]*node
+	own       [Nodes]bool // nodes that this world may change
+	ways      [Nodes][Nodes][]message
+	cat       *cat
+	versions  []*version // what not every node has heard, the last one included
+	answers   [Nodes]*control.Answer
+	proposals []proposal
+	ledger    ledger
+	lost      []lostStore
+	used      used
+	broken    string // the rule that the last step broke
+	clogged   bool
+}
+
+// lostStore is a store that was wiped, as it was then. What it had said that it held, it held.
+type lostStore struct {
+	store ident.StoreID
+	log   *entry
+}
+
+// used counts against the bounds.
+type used struct{ appends, crashes, wipes, breaks uint8 }
+
+// ledger is what owners have confirmed.
+type ledger struct {
+	tip   *entry
+	epoch uint64                        // of the owner that confirmed last
+	by    [MaxEpochs + 1]ident.Instance // who confirmed in each epoch
+}
+
+// node is one node: its disk, its copy, and what the loop of a replica keeps.
+type node struct {
+	index int
+	store uint8 // counts the stores that the node has had
+	boot  uint64
+	up    bool
+	disk  disk
+
+	copy     partition.Copy
+	log      *entry
+	step     *partition.Effect // being made durable
+	heard    *version
+	feeds    []feed
+	change   *change
+	asked    bool     // the change is proposed, and not answered
+	sealing  []string // transitions whose seals wait
+	saidHeld uint64
+	early    bool // it was cut already, for CutBeforePromise
+}
+
+// disk is what a crash leaves.
+type disk struct {
+	promise uint64
+	role    partition.Role
+	epoch   uint64
+	log     *entry
+}
+
+// feed is what an owner does for one other copy.
+type feed struct {
+	partition.Feed
+	learner bool
+}
+
+// change is a change of members under way.
+type change struct {
+	membership catalog.Membership
+	set        partition.Set
+}
+
+// proposal is a change that the catalog has not decided on.
+type proposal struct {
+	of     int
+	boot   uint64
+	change *change
+	m      catalog.Membership
+}
+
+// message is what an owner and another copy say to each other (core/protocol, copies.go). Who sends it is known by the session.
+type message struct {
+	kind  messageKind
+	epoch uint64
+	at    uint64 // Extend: confirmed; Standing, Held: durable
+	log   *entry // Standing: the whole log; Extend: what it is to be with the batches
+	count int    // of batches
+}
+
+type messageKind byte
+
+const (
+	probe messageKind = iota
+	standing
+	extend
+	held
+)
+
+func (n *node) instance() ident.Instance {
+	return ident.Instance{Node: nodeName(n.index), Store: storeID(n.index, n.store), Boot: n.boot}
+}
+
+// image is what storage would find.
+func (n *node) image() partition.Image {
+	return partition.Image{Partition: thePartition, Promise: n.disk.promise, Role: n.disk.role, RoleEpoch: n.disk.epoch, Tail: n.disk.log.end()}
+}
+
+func (n *node) clone() *node {
+	c := *n
+	c.copy = n.copy.Clone()
+	c.feeds = slices.Clone(n.feeds)
+	for i := range c.feeds {
+		c.feeds[i].Feed = n.feeds[i].Feed.Clone()
+	}
+	c.sealing = slices.Clone(n.sealing)
+	return &c
+}
+
+// begin is a cluster whose partition serves, with nothing on its way.
+func (x *explorer) begin() *world {
+	c := x.firstCatalog()
+	w := &world{x: x, cat: c, versions: []*version{c.v}}
+	for i := range Nodes {
+		w.nodes[i] = &node{index: i, boot: 1, up: true}
+		w.own[i] = true
+		w.nodes[i].copy = partition.Open(w.nodes[i].image())
+	}
+	for i := range Nodes {
+		w.hear(w.nodes[i], c.v)
+	}
+	w.settle()
+	return w
+}
+
+// settle lets everything become durable and arrive.
+func (w *world) settle() {
+	for moved := true; moved; {
+		moved = false
+		for _, n := range w.nodes {
+			for w.durable(w.mine(n.index)) {
+				moved = true
+			}
+			for to := range Nodes {
+				for w.deliver(n.index, to) {
+					moved = true
+				}
+			}
+		}
+	}
+}
+
+// mine is a node that may be changed.
+func (w *world) mine(i int) *node {
+	if !w.own[i] {
+		w.nodes[i] = w.nodes[i].clone()
+		w.own[i] = true
+	}
+	return w.nodes[i]
+}
+
+// next is a world to be changed.
+func (w *world) next() *world {
+	n := *w
+	n.own = [Nodes]bool{}
+	return &n
+}
+
+// breaks notes a broken rule; the first one stays.
+func (w *world) breaks(rule string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf(rule, args...)
+	}
+}
+
+func (w *world) tell(format string, args ...any) {
+	if w.x.telling {
+		w.x.told = append(w.x.told, fmt.Sprintf(format, args...))
+	}
+}
+
+// send puts a message on its way, if there is a session.
+func (w *world) send(from *node, to string, m message) {
+	i := nodeIndex(to)
+	if !w.nodes[i].up || i == from.index {
+		return
+	}
+	way := w.ways[from.index][i]
+	if w.x.bounds.Queue > 0 && len(way) >= w.x.bounds.Queue {
+		w.clogged = true
+	}
+	w.ways[from.index][i] = append(way[:len(way):len(way)], m)
+}
+
+// deliver has a node take the oldest message from another.
+func (w *world) deliver(from, to int) bool {
+	way := w.ways[from][to]
+	if len(way) == 0 || !w.nodes[to].up {
+		return false
+	}
+	m := way[0]
+	w.ways[from][to] = way[1:]
+	n := w.mine(to)
+	w.tell("%s of epoch %d", [...]string{"probe", "standing", "extend", "held"}[m.kind], m.epoch)
+	switch m.kind {
+	case probe:
+		w.probed(n, from, m)
+	case standing:
+		w.standing(n, from, m)
+	case extend:
+		w.extend(n, from, m)
+	case held:
+		w.heldBy(n, from, m)
+	}
+	w.flush(n)
+	return true
+}
+
+// discard drops messages that their receiver would drop whenever they came: of an epoch that it has left.
+func (w *world) discard() {
+	for from := range Nodes {
+		for to := range Nodes {
+			if len(w.ways[from][to]) == 0 {
+				continue
+			}
+			c := &w.nodes[to].copy
+			late := func(m message) bool {
+				if m.kind == probe || m.kind == extend {
+					return m.epoch < c.Promise() || c.Role() == partition.Owner && m.epoch == c.Epoch()
+				}
+				return m.epoch < c.Epoch() || m.epoch == c.Epoch() && c.Role() != partition.Owner
+			}
+			if slices.ContainsFunc(w.ways[from][to], late) {
+				w.ways[from][to] = slices.DeleteFunc(slices.Clone(w.ways[from][to]), late)
+			}
+		}
+	}
+}
+
+// overhear lets copies hear at once what says nothing to them: that a transition is recorded.
+func (w *world) overhear() {
+	for i, n := range w.nodes {
+		if !n.up || n.heard == w.cat.v || n.copy.Role() == partition.Owner || n.copy.Applying() {
+			continue
+		}
+		next := w.versions[slices.Index(w.versions, n.heard)+1]
+		was, is := n.heard.a, next.a
+		if was.Epoch == is.Epoch && was.Pending != is.Pending && is.Owner != n.instance() {
+			w.mine(i).heard = next
+		}
+	}
+}
+
+// forget drops the versions that every node has left behind.
+func (w *world) forget() {
+	first := len(w.versions) - 1
+	for _, n := range w.nodes {
+		if n.heard != nil {
+			first = min(first, slices.Index(w.versions, n.heard))
+		}
+	}
+	w.versions = w.versions[first:]
+}
+
+// part ends the session of two nodes: what is on its way is lost.
+func (w *world) part(a, b int) {
+	w.ways[a][b], w.ways[b][a] = nil, nil
+	for _, p := range [][2]int{{a, b}, {b, a}} {
+		if n := w.nodes[p[0]]; n.up {
+			n = w.mine(n.index)
+			for i := range n.feeds {
+				if n.feeds[i].Node == nodeName(p[1]) {
+					n.feeds[i].Lose()
+				}
+			}
+		}
+	}
+}
+
+// meet begins a session of two nodes.
+func (w *world) meet(a, b int) {
+	for _, p := range [][2]int{{a, b}, {b, a}} {
+		n, peer := w.mine(p[0]), w.nodes[p[1]].instance()
+		for i := range n.feeds {
+			if f := &n.feeds[i]; f.Node == peer.Node && f.Store == peer.Store {
+				w.probe(n, f)
+			}
+		}
+		if n.follows() && n.heard.a.Owner == peer {
+			w.sayStanding(n)
+		}
+	}
+}
+
+// durable lets the oldest write of a node become durable. It is false where there is none.
+func (w *world) durable(n *node) bool {
+	switch {
+	case !n.up:
+		return false
+	case n.copy.InFlight() > 0:
+		n.disk.log = n.log.at(n.disk.log.end().Position + 1)
+		w.tell("%d is durable", n.disk.log.end().Position)
+		w.do(n, n.copy.AppendDone)
+	case n.step != nil:
+		e := n.step
+		n.step = nil
+		switch e.Kind {
+		case partition.SavePromise:
+			n.disk.promise = e.Epoch
+			w.tell("promise %d is durable", e.Epoch)
+		case partition.SaveRole:
+			n.disk.role, n.disk.epoch, n.disk.promise = e.Role, e.Epoch, max(n.disk.promise, e.Epoch)
+			w.tell("role %s of epoch %d is durable", e.Role, e.Epoch)
+		case partition.DropEnd:
+			w.drop(n, e.Tail.Position)
+		default:
+			panic("explore: no such step")
+		}
+		if w.x.fault == SealedBeforeSync && e.Kind == partition.SavePromise {
+			break // the copy believed so long ago
+		}
+		w.do(n, n.copy.Saved)
+	default:
+		return false
+	}
+	w.flush(n)
+	return true
+}
+
+// drop cuts the log on disk, and checks what that takes.
+func (w *world) drop(n *node, position uint64) {
+	kept := n.disk.log.at(position)
+	w.tell("cut from %d to %d", n.disk.log.end().Position, position)
+	if tip := w.ledger.tip; tip != nil && kept.end().Position < tip.end().Position {
+		if gone := n.disk.log.at(min(tip.end().Position, n.disk.log.end().Position)); tip.extends(gone) && gone != kept {
+			w.breaks("3: %s cuts at %d, and %d is confirmed", nodeName(n.index), position, gone.end().Position)
+		}
+	}
+	n.disk.log = kept
+}
+
+// do tells a copy something and performs what it asks for.
+func (w *world) do(n *node, f func(*partition.Effects)) {
+	var fx partition.Effects
+	f(&fx)
+	for i := range fx {
+		w.perform(n, &fx[i])
+	}
+}
+
+func (w *world) perform(n *node, e *partition.Effect) {
+	switch e.Kind {
+	case partition.SavePromise:
+		n.step = e
+		if w.x.fault == SealedBeforeSync {
+			w.do(n, n.copy.Saved)
+		}
+	case partition.SaveRole:
+		n.step = e
+	case partition.DropEnd:
+		n.step = e
+		n.log = n.log.at(e.Tail.Position)
+	case partition.FindTail:
+		w.findTail(n, e)
+	case partition.WriteMark:
+		for i := range n.feeds {
+			w.probe(n, &n.feeds[i])
+		}
+		w.tell("owns epoch %d from %d", e.Epoch, n.log.end().Position)
+		if tip := w.ledger.tip; e.Epoch > w.ledger.epoch && !n.log.extends(tip) {
+			w.breaks("1: %s owns epoch %d with the log %s, and %s is confirmed", nodeName(n.index), e.Epoch, n.log, tip)
+		}
+		w.append(n, true)
+	case partition.Assumed:
+		w.tell("is %s of epoch %d", e.Role, e.Epoch)
+		n.feeds, n.change, n.asked = nil, nil, false
+		w.sayStanding(n)
+	case partition.Advanced:
+		w.advanced(n, e.Position)
+	case partition.Closed:
+		w.tell("closed")
+		n.feeds, n.change, n.asked = nil, nil, false
+	case partition.SealReady:
+		w.answerSeals(n)
+	case partition.Refused:
+		w.tell("refused: %s", e.Reason)
+	}
+}
+
+// findTail finds where another owner's history began, in what is durable: nothing is in flight then.
+func (w *world) findTail(n *node, e *partition.Effect) {
+	found := n.log.at(e.Cut.Position)
+	if t := found.end(); t.Position != e.Cut.Position || t.Link != e.Cut.Link {
+		w.breaks("1: %s is to be cut at %d, and has another history there: %s", nodeName(n.index), e.Cut.Position, n.log)
+		return
+	}
+	w.do(n, func(fx *partition.Effects) { n.copy.TailFound(found.end(), fx) })
+}

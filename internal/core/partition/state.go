@@ -1,0 +1,118 @@
+package partition
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/ident"
+)
+
+// What a search of all schedules needs (internal/core/explore): copies of the state, and its value as bytes.
+
+// Clone is a copy of the state that goes on by itself.
+func (c *Copy) Clone() Copy {
+	n := *c
+	n.flight = slices.Clone(c.flight)
+	n.progress = slices.Clone(c.progress)
+	n.doubted = slices.Clone(c.doubted)
+	return n // assignments and sets are replaced, never changed
+}
+
+// AppendState appends the state as bytes: two copies with equal logs and equal bytes behave alike. What cannot decide anything any more
+// is left out, and so are logs, what their tails say beside the position, and the history starts of an assignment that is being
+// applied: its epoch stands for them. store numbers the stores that are named.
+func (c *Copy) AppendState(b []byte, store func(ident.StoreID) byte) []byte {
+	owner := c.role == Owner
+	flags := bits(c.importing, owner && c.closed, c.damaged != "", c.want != nil, c.saving != nil, c.saving == c.want)
+	b = append(b, byte(c.role), byte(c.step), flags)
+	for _, n := range [...]uint64{
+		c.promise, c.vow, c.epoch, c.tail.Position, c.durable.Position, c.confirmed, c.sealing, uint64(len(c.flight)),
+	} {
+		b = binary.AppendUvarint(b, n)
+	}
+	if c.opened == Owner {
+		b = binary.AppendUvarint(b, c.openedAt)
+	}
+	for _, a := range [...]*Assignment{c.want, c.saving} {
+		if a != nil {
+			b = binary.AppendUvarint(append(b, byte(a.Role)), a.Epoch)
+			if a.Role == Owner {
+				b = appendSets(b, a.Sets, store)
+			}
+		}
+	}
+	for _, f := range c.flight {
+		b = binary.AppendUvarint(b, f.Position)
+	}
+	if !owner {
+		return b // a role begins with none of what follows
+	}
+	b = binary.AppendUvarint(b, c.mark)
+	b = appendSets(b, c.sets, store)
+	return appendProgress(b, c.progress, c.doubted, store)
+}
+
+// appendSets appends sets whose followers may come in any order.
+func appendSets(b []byte, sets []Set, store func(ident.StoreID) byte) []byte {
+	b = append(b, byte(len(sets)))
+	for _, s := range sets {
+		b = append(b, byte(s.W), byte(len(s.Followers)))
+		at := len(b)
+		for _, f := range s.Followers {
+			b = append(b, store(f))
+		}
+		slices.Sort(b[at:])
+	}
+	return b
+}
+
+// appendProgress appends what followers reported, by store, and which of them do not count.
+func appendProgress(b []byte, progress []Progress, doubted []ident.StoreID, store func(ident.StoreID) byte) []byte {
+	of := slices.Clone(progress)
+	slices.SortFunc(of, func(x, y Progress) int { return int(store(x.Store)) - int(store(y.Store)) })
+	b = append(b, byte(len(of)), byte(len(doubted)))
+	for _, p := range of {
+		b = binary.AppendUvarint(append(b, store(p.Store)), p.Position)
+	}
+	at := len(b)
+	for _, d := range doubted {
+		b = append(b, store(d))
+	}
+	slices.Sort(b[at:])
+	return b
+}
+
+// Clone is a copy of the state that goes on by itself.
+func (f *Feed) Clone() Feed {
+	n := *f
+	n.flights = slices.Clone(f.flights)
+	return n
+}
+
+// AppendState appends the state as bytes, but for which copy it is of. What is on its way is left out while it is little: then only
+// how far it goes decides anything.
+func (f *Feed) AppendState(b []byte) []byte {
+	b = append(b, bits(f.standing, f.reading))
+	b = binary.AppendUvarint(b, f.next)
+	b = binary.AppendUvarint(b, f.durable)
+	b = binary.AppendUvarint(b, f.told)
+	if f.bytes < FeedWindow/4 {
+		return append(b, 0)
+	}
+	b = append(b, 1)
+	for _, s := range f.flights[f.head:] {
+		b = binary.AppendUvarint(b, s.end)
+		b = binary.AppendUvarint(b, uint64(s.size))
+	}
+	return b
+}
+
+func bits(flags ...bool) byte {
+	b := byte(0)
+	for i, f := range flags {
+		if f {
+			b |= 1 << i
+		}
+	}
+	return b
+}
