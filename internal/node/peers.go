@@ -182,6 +182,9 @@ func (o *remoteOwner) Send(msg any) {
 	o.n.mesh.Send(o.node, mesh.Work, o.key, b)
 }
 
+// Crowded implements protocol.Crowder.
+func (o *remoteOwner) Crowded() bool { return o.n.Crowded(o.node) }
+
 // remoteGateway is a gateway's shard on another node, as owners here see it.
 type remoteGateway struct {
 	n     *Node
@@ -195,6 +198,16 @@ func (g *remoteGateway) Send(msg any) {
 	b := protocol.Append(head, msg)
 	g.n.mesh.Send(g.node, mesh.Work, uint64(g.shard), b)
 }
+
+// Crowded implements protocol.Crowder.
+func (g *remoteGateway) Crowded() bool { return g.n.Crowded(g.node) }
+
+// crowd is how many bytes may wait to be sent to another node before publishes, deliveries and what copies miss wait where they are. It is
+// well below what the mesh takes (mesh.Limits.Queue), so that what is small and does not wait always has room.
+const crowd = 64 << 20
+
+// Crowded implements replica.Peers.
+func (n *Node) Crowded(node string) bool { return n.mesh != nil && n.mesh.Backlog(node) >= crowd }
 
 // key orders what is sent about a partition.
 func key(p ident.Partition) uint64 { return p.Incarnation<<8 ^ uint64(p.Index) }

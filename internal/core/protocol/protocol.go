@@ -19,6 +19,18 @@ import (
 // Sender takes messages for somebody else, in order, without blocking.
 type Sender interface{ Send(msg any) }
 
+// Crowder is a Sender that can say when so much waits to be sent there that what can wait should: the way is slower than the work.
+type Crowder interface {
+	Sender
+	Crowded() bool
+}
+
+// Crowded asks a sender, if it can say. One on the same node never is.
+func Crowded(s Sender) bool {
+	c, ok := s.(Crowder)
+	return ok && c.Crowded()
+}
+
 // Gateway names one shard of one run of a node.
 type Gateway struct {
 	Node  string

@@ -104,6 +104,7 @@ type Shard struct {
 	attachments []*attachment // the same, in the order they were made
 	removed     bool          // some of attachments are gone
 	dirty       []*attachment
+	paced       []*attachment // whose publishes wait for room on the way to another node
 	ticking     bool
 	stream      uint64
 	generation  uint32 // of producer ids

@@ -143,7 +143,11 @@ type fakeOwner struct {
 	refuse func(body string) string
 	counts protocol.Counted
 	ready  []protocol.Item // for Get
+	full   bool            // the way to it is crowded
 }
+
+// Crowded implements protocol.Crowder.
+func (o *fakeOwner) Crowded() bool { return o.full }
 
 type stored struct {
 	producer, sequence uint64

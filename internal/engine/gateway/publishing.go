@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
@@ -83,11 +84,42 @@ func (a *attachment) sendPublishes() {
 		if b.sends == 0 && a.sh.blocked != "" {
 			return
 		}
+		if protocol.Crowded(a.to) {
+			a.sh.pace(a)
+			return
+		}
 		b.sends++
 		a.to.Send(protocol.Publish{
 			To: a.address(), First: b.first + o.shift, Count: b.count, Runs: o.wire(a.sh, b), Records: b.buf,
 		})
 		a.sh.watch()
+	}
+}
+
+// paceEvery is how soon a shard asks again whether the way to another node has room.
+const paceEvery = 2 * time.Millisecond
+
+// paced is posted when it does.
+type paced struct{}
+
+// pace has the attachment send on a moment later: so much waits to be sent to its owner's node already that more would only take memory
+// there. What is not sent counts against the shard's and the partition's bounds as ever.
+func (s *Shard) pace(a *attachment) {
+	if len(s.paced) == 0 {
+		s.box.After(paceEvery, paced{})
+	}
+	if !slices.Contains(s.paced, a) {
+		s.paced = append(s.paced, a)
+	}
+}
+
+func (s *Shard) goOnSending() {
+	as := s.paced
+	s.paced = nil
+	for _, a := range as {
+		if !a.gone {
+			a.touch()
+		}
 	}
 }
 

@@ -54,6 +54,8 @@ func (s *Shard) Receive(msg any) {
 	case tick:
 		s.ticking = false
 		s.tick()
+	case paced:
+		s.goOnSending()
 	case blocking:
 		s.block(string(m))
 	case peerUp:

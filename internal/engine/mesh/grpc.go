@@ -122,6 +122,14 @@ func (m *GRPC) Send(node string, p Purpose, key uint64, msg []byte) {
 	}
 }
 
+// Backlog is how many bytes wait to be sent to a peer.
+func (m *GRPC) Backlog(node string) int64 {
+	if s := m.peer(node).session(); s != nil {
+		return s.backlog()
+	}
+	return 0
+}
+
 // Redial tries to reach a peer now.
 func (m *GRPC) Redial(node string) { m.peer(node).redial() }
 

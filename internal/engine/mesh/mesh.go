@@ -72,6 +72,8 @@ type Mesh interface {
 	// Send sends a message to a peer in the present session; without one it is lost. Bytes must not be changed afterwards. Messages of
 	// one purpose and key arrive in order; a large one is cut into chunks that leave room for those of other keys.
 	Send(node string, p Purpose, key uint64, msg []byte)
+	// Backlog is how many bytes wait here to be sent to a peer; 0 without a session. Who sends much in pieces waits while it is large.
+	Backlog(node string) int64
 	// Redial tries to reach a peer now instead of after the back-off. It does nothing where there is a session.
 	Redial(node string)
 	// Stop ends all sessions. It returns when no handler is called any more.

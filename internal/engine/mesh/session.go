@@ -115,13 +115,17 @@ func (c *conn) why(err error) string {
 // send queues a message.
 func (s *session) send(p Purpose, key uint64, msg []byte) {
 	s.queues[p].push(key, msg)
-	waiting := int64(0)
+	if waiting := s.backlog(); waiting > s.m.opt.Limits.Queue {
+		s.end(Reset, fmt.Sprintf("%d bytes wait to be sent to it, at most %d may", waiting, s.m.opt.Limits.Queue))
+	}
+}
+
+// backlog is how many bytes wait to be sent, for all purposes.
+func (s *session) backlog() (waiting int64) {
 	for _, q := range s.queues {
 		waiting += q.bytes.Load()
 	}
-	if waiting > s.m.opt.Limits.Queue {
-		s.end(Reset, fmt.Sprintf("%d bytes wait to be sent to it, at most %d may", waiting, s.m.opt.Limits.Queue))
-	}
+	return waiting
 }
 
 // run is the session from Up to Down. The caller has made sure that no other of the peer is between its own.

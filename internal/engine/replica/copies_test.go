@@ -31,10 +31,11 @@ type trio struct {
 // member is one node of a group.
 type member struct {
 	*world
-	g    *trio
-	name string
-	up   bool
-	cut  map[string]bool // no session with these
+	g       *trio
+	name    string
+	up      bool
+	cut     map[string]bool // no session with these
+	crowded map[string]bool
 }
 
 func newTrio(t *testing.T, seed uint64, n int) *trio {
@@ -43,7 +44,7 @@ func newTrio(t *testing.T, seed uint64, n int) *trio {
 		d := newDisk()
 		d.id = ident.StoreID{byte(i + 1)}
 		w := &world{t: t, sim: g.sim, disk: d, number: uint32(i + 1)}
-		m := &member{world: w, g: g, name: fmt.Sprintf("n%d", i+1), cut: map[string]bool{}}
+		m := &member{world: w, g: g, name: fmt.Sprintf("n%d", i+1), cut: map[string]bool{}, crowded: map[string]bool{}}
 		g.nodes = append(g.nodes, m)
 		m.start()
 	}
@@ -105,6 +106,9 @@ func (x *member) Send(to string, msg any) {
 		}
 	})
 }
+
+// Crowded implements Peers.
+func (x *member) Crowded(to string) bool { return x.crowded[to] }
 
 // ChangeMembers implements Members.
 func (x *member) ChangeMembers(m catalog.Membership, done func(error)) {

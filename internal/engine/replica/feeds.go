@@ -21,6 +21,7 @@ const retainForAbsent = 1 << 30
 type feed struct {
 	partition.Feed
 	learner bool
+	later   bool // a timer is set to go on feeding it
 	up      bool // there is a session with its node
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	image   *imageFeed
@@ -207,6 +208,10 @@ func (r *replica) extension(bs []batch.Batch) *protocol.Extend {
 
 // catchUp sends a copy that is behind what it misses next.
 func (r *replica) catchUp(f *feed) {
+	if p := r.m.env.Peers; p != nil && p.Crowded(f.Node) {
+		r.catchUpLater(f)
+		return
+	}
 	from, ok := f.Behind(r.copy.Tail().Position)
 	if !ok {
 		return
@@ -234,6 +239,20 @@ func (r *replica) catchUp(f *feed) {
 		r.sendCopy(f.Node, *msg)
 		r.catchUp(f)
 	})
+}
+
+// catchUpLater feeds a copy when there may be room again on the way to it.
+func (r *replica) catchUpLater(f *feed) {
+	if f.later {
+		return
+	}
+	f.later = true
+	r.box.After(paceEvery, call{func() {
+		f.later = false
+		if slices.Contains(r.feeds, f) && r.copy.Role() == partition.Owner {
+			r.catchUp(f)
+		}
+	}})
 }
 
 // readLog reads the log for a copy. Unlike read, what comes is wanted whatever becomes of the state.

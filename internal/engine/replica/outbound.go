@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -119,11 +120,20 @@ var errMissing = errors.New("a message that lives is not in the log")
 // pump sends what has been decided, as far as bodies are at hand, and asks the log for the first that is not.
 func (q *queueSide) pump(r *replica) {
 	o := r.out
+	bytes := paceBytes // since the way was looked at
 	for o.len() > 0 && !o.reading {
 		i := &o.items[o.head]
 		if i.in != nil && i.in.dead {
 			o.pop()
 			continue
+		}
+		if i.in != nil && bytes >= paceBytes {
+			q.sendAll(r)
+			bytes = 0
+			if protocol.Crowded(i.in.reply) {
+				r.pace()
+				return
+			}
 		}
 		if i.kind == outUnsubscribed {
 			q.sendAll(r)
@@ -138,10 +148,31 @@ func (q *queueSide) pump(r *replica) {
 			}
 			continue
 		}
+		bytes += len(body)
 		q.send(r, i, h, body)
 		o.pop()
 	}
 	q.sendAll(r)
+}
+
+const (
+	// paceBytes is how much is sent before it is asked again whether the way to a gateway is crowded.
+	paceBytes = 1 << 20
+	// paceEvery is how soon it is asked again where it was. Ways are as fast as the network, so order is kept among gateways: one that is
+	// behind a slow way holds up the others on the queue, until the way is free or its session ends (mesh.Limits.Silence).
+	paceEvery = 2 * time.Millisecond
+)
+
+// pace has the replica go on sending a moment later.
+func (r *replica) pace() {
+	if r.pacing {
+		return
+	}
+	r.pacing = true
+	r.box.After(paceEvery, call{func() {
+		r.pacing = false
+		r.touch()
+	}})
 }
 
 // maxWindows bounds the replicas of one loop that keep what they read of their log last.

@@ -9,6 +9,8 @@ import (
 // sent while there is no session with the node is lost, as is what is under way when a session ends.
 type Peers interface {
 	Send(node string, msg any)
+	// Crowded says that so much waits to be sent to a node that what can wait should.
+	Crowded(node string) bool
 }
 
 // Messages that a manager posts to its replicas.

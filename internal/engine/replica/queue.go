@@ -61,7 +61,7 @@ func (q *queueSide) work(r *replica, now int64) {
 			r.m.expired.Add(uint64(n))
 		}
 	}
-	for r.phase == serving && !r.out.busy() {
+	for r.phase == serving && !r.out.busy() && !r.pacing {
 		if r.out.len() < assignAtOnce && !r.cutOff(now) {
 			r.lane.assigned = q.m.Assign(assignAtOnce, r.lane.assigned[:0])
 			for _, a := range r.lane.assigned {

@@ -23,6 +23,7 @@ type replica struct {
 	phase   phase
 	waiting bool      // counted in Manager.recovering
 	stirred bool      // there may be more to do in Flush than to append what was admitted
+	pacing  bool      // what goes to another node waits, and a timer is set
 	tidy    bool      // producers may have to be forgotten
 	w       int       // copies that a confirm needs, this one included
 	inlets  []*inlet  // of an owner, as producers, applied and side are

@@ -75,6 +75,10 @@ func (s *streamSide) work(r *replica, now int64) {
 
 // serve sends every reader what it has credit for, as far as this copy has applied the log.
 func (s *streamSide) serve(r *replica) {
+	if r.pacing || slices.ContainsFunc(r.inlets, func(in *inlet) bool { return protocol.Crowded(in.reply) }) {
+		r.pace()
+		return
+	}
 	due := s.m.Due(r.applied.Offset, r.lane.fetches[:0])
 	r.lane.fetches = due
 	for len(due) > 0 {
