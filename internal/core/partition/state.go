@@ -116,3 +116,16 @@ func bits(flags ...bool) byte {
 	}
 	return b
 }
+
+// Clone is a copy of the state that goes on by itself.
+func (c *Change) Clone() *Change {
+	n := *c
+	return &n // what it names is never changed
+}
+
+// AppendState appends the state as bytes. version is one that the version of the change is counted from.
+func (c *Change) AppendState(b []byte, version uint64, store func(ident.StoreID) byte) []byte {
+	b = append(b, bits(c.asked, c.unsure), byte(version-c.membership.Version))
+	b = binary.AppendUvarint(b, c.membership.Epoch)
+	return appendSets(b, []Set{c.set}, store)
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -84,12 +85,12 @@ func (r *replica) probe(f *feed) {
 }
 
 // feedOf is the feed of the copy that a message is from, if the message is of this owner's epoch.
-func (r *replica) feedOf(node string, epoch uint64) *feed {
+func (r *replica) feedOf(from ident.Instance, epoch uint64) *feed {
 	if r.copy.Role() != partition.Owner || epoch != r.copy.Epoch() {
 		return nil
 	}
 	for _, f := range r.feeds {
-		if f.Node == node {
+		if f.Node == from.Node && f.Store == from.Store { // a node may learn on a new store beside the place of its old one
 			return f
 		}
 	}
@@ -98,8 +99,8 @@ func (r *replica) feedOf(node string, epoch uint64) *feed {
 
 // standing goes on from where a copy's log ends, if that is a place in this log.
 func (r *replica) standing(m protocol.Standing) {
-	f := r.feedOf(m.From.Node, m.Epoch)
-	if f == nil || f.Store != m.From.Store {
+	f := r.feedOf(m.From, m.Epoch)
+	if f == nil {
 		return
 	}
 	f.lose()
@@ -170,8 +171,8 @@ func (r *replica) tooFar(f *feed, at uint64) {
 
 // heldBy notes how far a copy holds the log durably.
 func (r *replica) heldBy(m protocol.Held) {
-	f := r.feedOf(m.From.Node, m.Epoch)
-	if f == nil || f.Store != m.From.Store || !f.Standing() {
+	f := r.feedOf(m.From, m.Epoch)
+	if f == nil || !f.Standing() {
 		return
 	}
 	f.Held(m.Durable)

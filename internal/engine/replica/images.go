@@ -95,8 +95,8 @@ func (r *replica) nextChunk(f *feed, g *imageFeed, at []byte) {
 
 // imageTaken sends the next chunk. After the last, the copy says where it stands.
 func (r *replica) imageTaken(m protocol.ImageTaken) {
-	f := r.feedOf(m.From.Node, m.Epoch)
-	if f == nil || f.Store != m.From.Store || f.image == nil || f.image.export == nil {
+	f := r.feedOf(m.From, m.Epoch)
+	if f == nil || f.image == nil || f.image.export == nil {
 		return
 	}
 	switch {

@@ -47,7 +47,7 @@ type replica struct {
 
 	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
 	feeds    []*feed
-	change   *change
+	change   *partition.Change
 	alone    int64 // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
 	known    uint64   // the confirmed position, as the owner said it last

@@ -1,0 +1,82 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+func TestACopyThatLostWhatItHeldCountsForNothing(t *testing.T) {
+	for _, learner := range []bool{false, true} {
+		g := newTrio(t, 11, 2)
+		if learner {
+			g.declare(catalog.Queue)
+			g.answer = func(catalog.Membership) error { return &catalog.Refusal{Code: catalog.Invalid} }
+			a := *g.assignment()
+			a.Version++
+			a.Learners = []catalog.Member{g.nodes[1].place()}
+			g.assign(a)
+		} else {
+			g.declare(catalog.Queue, 1)
+		}
+		c := g.client(0)
+		for i := range 10 {
+			c.publish(fmt.Sprint("m", i))
+			g.run(2)
+		}
+		g.run(20)
+		g.nodes[1].kill()
+		lost := g.nodes[1].disk.copies[part]
+		lost.batches = lost.batches[:3] // as after a disk that lied about its syncs
+		lost.snap, lost.pages = partition.Snapshot{}, map[uint32][]byte{}
+		g.answer = nil
+		g.nodes[1].restart()
+		g.run(2000)
+		c.got = nil
+		c.publish("x")
+		g.run(100)
+		switch {
+		case learner && len(g.assignment().Followers) > 0:
+			t.Fatal("it was admitted")
+		case !learner && len(take[protocol.PublishRefused](c)) != 1:
+			t.Fatal("it counts among the copies that a confirm needs")
+		}
+	}
+}
+
+// A follower's node comes back with an empty store. It learns while the place of the old store is kept, and then takes that place.
+func TestANewStoreLearnsInItsOwnPlace(t *testing.T) {
+	g := newTrio(t, 12, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	for i := range 5 {
+		c.publish(fmt.Sprint("m", i))
+	}
+	g.run(20)
+	lost := g.nodes[2]
+	lost.kill()
+	lost.disk = newDisk()
+	lost.disk.id = ident.StoreID{33}
+	lost.restart()
+	a := *g.assignment()
+	a.Version++
+	a.Learners = []catalog.Member{lost.place()}
+	g.assign(a)
+	g.run(200)
+	got := g.assignment()
+	if len(got.Learners) != 0 || !slices.Equal(got.Followers, []catalog.Member{g.nodes[1].place(), lost.place()}) {
+		t.Fatalf("followers %v, learners %v: the new store was not admitted", got.Followers, got.Learners)
+	}
+	g.nodes[1].kill()
+	c.publish("x")
+	g.run(20)
+	if at := c.upTo(); at != 7 {
+		t.Fatalf("confirmed below %d with the new store, want 7", at)
+	}
+	g.same(0, 2)
+}
