@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,11 +67,13 @@ func newBroker(t *testing.T, args ...string) *broker {
 	t.Cleanup(func() {
 		b.kill()
 		if t.Failed() {
-			t.Logf("the log of %s ends:\n%s", b.name, b.log)
+			t.Logf("the log of %s, without its connections, ends:\n%s", b.name, connections.ReplaceAllString(b.log.String(), ""))
 		}
 	})
 	return b
 }
+
+var connections = regexp.MustCompile(`(?m)^.* level=INFO msg=amqp\.connection\..*\n`)
 
 // freePort finds a port that nobody listens on now.
 func freePort(t *testing.T) string {

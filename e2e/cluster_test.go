@@ -32,17 +32,36 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 		b.env = nil // a member needs no token
 		c.nodes = append(c.nodes, b)
 	}
-	first := c.nodes[0]
-	first.await("every node to vote", func() error {
-		if !strings.Contains(first.log.String(), fmt.Sprintf("voters=%d learners=0", n)) {
-			return fmt.Errorf("no sign of %d voters in the log", n)
-		}
-		return nil
-	})
-	for _, b := range c.nodes {
-		b.await("sessions with the others", func() error { return c.sees(b, c.nodes) })
-	}
+	c.whole()
 	return c
+}
+
+// whole waits until every node reaches every other, and knows all as voters.
+func (c *cluster) whole() {
+	c.t.Helper()
+	for _, b := range c.nodes {
+		b.await("the other nodes", func() error { return c.sees(b) })
+	}
+}
+
+// sees is nil once a node reaches all others, and all vote.
+func (c *cluster) sees(b *broker) error {
+	var all []struct {
+		Name, Reason string
+		Live, Votes  bool
+	}
+	if err := b.get("/api/v1/nodes", &all); err != nil {
+		return err
+	}
+	if len(all) != len(c.nodes) {
+		return fmt.Errorf("%s knows %d nodes of %d", b.name, len(all), len(c.nodes))
+	}
+	for _, n := range all {
+		if !n.Live || !n.Votes {
+			return fmt.Errorf("%s says of %s: live %t (%s), votes %t", b.name, n.Name, n.Live, n.Reason, n.Votes)
+		}
+	}
+	return nil
 }
 
 // member makes a node with an address for others, and starts nothing.
@@ -71,17 +90,6 @@ func (c *cluster) token(args ...string) string {
 		c.t.Fatalf("tanist join-token: %v", err)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// sees is nil once a node has sessions with all others that are in the list.
-func (c *cluster) sees(b *broker, all []*broker) error {
-	log := b.log.String()
-	for _, o := range all {
-		if o != b && strings.LastIndex(log, "msg=peer.up peer="+o.name+"/") <= strings.LastIndex(log, "msg=peer.down peer="+o.name+"/") {
-			return fmt.Errorf("%s has no session with %s", b.name, o.name)
-		}
-	}
-	return nil
 }
 
 // up is a node that runs.
@@ -113,6 +121,7 @@ type partition struct {
 	Followers []string
 	Learners  []string
 	State     string
+	Reason    string
 	Confirmed uint64
 	Copies    []struct {
 		Node     string

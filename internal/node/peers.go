@@ -47,6 +47,7 @@ func (p peers) Up(peer ident.Instance) {
 	n.mu.Lock()
 	n.sessions[peer.Node] = peer
 	delete(n.gone, peer.Node)
+	delete(n.unreachable, peer.Node) // the next time that it fails is news
 	shards := n.shards
 	n.mu.Unlock()
 	trace.Info(n.env.Trace, "peer.up", slog.String("peer", peer.String()))
