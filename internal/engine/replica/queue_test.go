@@ -238,6 +238,37 @@ func TestCloseAndReopen(t *testing.T) {
 	}
 }
 
+// TestStoppingRefusesNothing shows that what comes while an owner stops is not refused: it has no answer but that the stream ends, and
+// is asked again where the partition is owned next.
+func TestStoppingRefusesNothing(t *testing.T) {
+	w, g := queueWorld(t, nil)
+	g.publish("a")
+	w.m.Stop(func() {})
+	g.subscribe(1, 1)
+	g.send(protocol.Close{To: g.to(), Request: 1}, protocol.Get{To: g.to(), Request: 2}, protocol.Purge{To: g.to(), Request: 3})
+	w.settle()
+	if up := g.upTo(); up != 2 {
+		t.Errorf("published up to %d", up)
+	}
+	for _, m := range g.got {
+		switch m := m.(type) {
+		case protocol.Subscribed:
+			t.Errorf("%+v", m)
+		case protocol.Counted:
+			if m.Refused != "" {
+				t.Errorf("%+v", m)
+			}
+		case protocol.GetDone:
+			if m.Refused != "" {
+				t.Errorf("%+v", m)
+			}
+		}
+	}
+	if n := take[protocol.NotServing](g); len(n) != 1 {
+		t.Errorf("not serving %+v", n)
+	}
+}
+
 func TestExpiryAndAutoDelete(t *testing.T) {
 	w, g := queueWorld(t, &queue.Settings{Expires: 1000})
 	g.send(protocol.Detach{To: g.to()})

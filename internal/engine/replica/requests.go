@@ -38,8 +38,8 @@ func (r *replica) cursor(m protocol.Cursor) {
 
 func (r *replica) subscribe(m protocol.Subscribe) {
 	in := r.inlet(&m.To)
-	if in == nil {
-		return
+	if in == nil || r.stopping() {
+		return // a stopping node is no answer: the gateway asks on its next stream, whoever owns then
 	}
 	if why := r.closing(); why != "" {
 		in.reply.Send(protocol.Subscribed{Partition: r.id, Stream: in.stream, Consumer: m.Consumer, Refused: why})
@@ -162,8 +162,8 @@ func (r *replica) stats(m protocol.Stats) {
 // close stops admission ahead of a deletion.
 func (r *replica) close(m protocol.Close) {
 	in := r.inlet(&m.To)
-	if in == nil {
-		return
+	if in == nil || r.stopping() {
+		return // as for subscribe
 	}
 	answer := r.counted(in, m.Request)
 	switch {
