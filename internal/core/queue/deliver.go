@@ -5,15 +5,20 @@ import (
 	"slices"
 )
 
-// Assign decides at most limit deliveries and appends them to dst in the order of delivery. It must be called
+// AssignBytes is how much one Assign decides on, in bytes of messages, and the one message that passes it: between two calls a gateway can
+// take credit back.
+const AssignBytes = 8 << 20
+
+// Assign decides at most limit deliveries, of about AssignBytes, and appends them to dst in the order of delivery. It must be called
 // after every Tick, consumers or not: it is what lets messages with a short time to live have their one chance.
 func (m *Machine) Assign(limit int, dst []Assignment) []Assignment {
 	if !m.Serving() || m.o.expiring {
 		return dst
 	}
 	o := m.o
+	bytes := int64(0)
 	for n := 0; len(o.groups) > 0; n++ {
-		if n == limit {
+		if n == limit || bytes >= AssignBytes {
 			return dst // what is left has not been offered
 		}
 		p, i, ok := m.first()
@@ -24,7 +29,9 @@ func (m *Machine) Assign(limit int, dst []Assignment) []Assignment {
 		c := g.ring
 		g.ring = c.next
 		dst = append(dst, m.assign(c, p, i, c.options.NoAck))
-		c.credit -= int64(dst[len(dst)-1].Size)
+		size := int64(dst[len(dst)-1].Size)
+		c.credit -= size
+		bytes += size
 		m.update(c)
 	}
 	o.offered = m.next

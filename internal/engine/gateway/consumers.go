@@ -56,6 +56,7 @@ type consumer struct {
 	timed    bool // oldest counts
 	oldest   uint64
 	oldestAt time.Duration
+	revoked  bool // its credit was taken back, as its session has too much
 	pumping  bool // on the shard's list for the next Flush
 }
 
@@ -81,6 +82,7 @@ func (c *consumer) subscribe() {
 	}
 	if c.reader == nil || c.reader.near == nil {
 		c.owed = 0
+		m.Credit = c.initial(m.Credit)
 	}
 	a.to.Send(m)
 }
@@ -228,6 +230,7 @@ func (a *attachment) deliver(m protocol.Deliver) {
 		return
 	}
 	ds := s.takeDeliveries()
+	bytes := int64(0)
 	for i := range m.Items {
 		it := &m.Items[i]
 		if !c.spec.NoAck {
@@ -235,7 +238,7 @@ func (a *attachment) deliver(m protocol.Deliver) {
 		}
 		n := int64(len(it.Body))
 		c.owed += n
-		c.undrain += n
+		bytes += n
 		if it.Again {
 			s.stats.Again++
 		}
@@ -244,6 +247,7 @@ func (a *attachment) deliver(m protocol.Deliver) {
 			Redelivered: it.Again, Count: it.Count, Record: it.Record, Payload: it.Body,
 		})
 	}
+	c.handed(bytes)
 	s.stats.Delivered += uint64(len(ds))
 	c.session.l.Delivered(c.num, ds)
 	s.keepDeliveries(ds)
@@ -267,7 +271,9 @@ func (s *Shard) keepDeliveries(ds []broker.Delivery) {
 
 // drained takes note that bytes have left for the client.
 func (c *consumer) drained(n int64) {
-	c.undrain = max(0, c.undrain-n)
+	n = min(n, c.undrain)
+	c.undrain -= n
+	c.session.took(n)
 	if c.reader != nil {
 		c.a.sh.pump(c)
 	}
@@ -279,14 +285,7 @@ func (c *consumer) pay() {
 	if c.owed < c.window/4 || c.undrain > c.window/2 || c.state != running {
 		return
 	}
-	if c.reader != nil && c.reader.near != nil {
-		c.reader.near.to.Send(protocol.Credit{To: c.nearAddress(), Consumer: c.id, Bytes: c.owed})
+	if c.give(c.owed) {
 		c.owed = 0
-		return
 	}
-	if c.a.state != open {
-		return
-	}
-	c.a.to.Send(protocol.Credit{To: c.a.address(), Consumer: c.id, Bytes: c.owed})
-	c.owed = 0
 }

@@ -7,6 +7,7 @@
 package gateway
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/authz"
@@ -107,7 +108,8 @@ type Shard struct {
 	paced       []*attachment // whose publishes wait for room on the way to another node
 	ticking     bool
 	stream      uint64
-	generation  uint32 // of producer ids
+	coming      atomic.Int64 // bytes of deliveries in the mailbox
+	generation  uint32       // of producer ids
 	requests    uint64
 	consumers   uint64
 	names       uint64

@@ -42,7 +42,7 @@ func (c *consumer) readNear() {
 	}
 	s.near[s.stream] = c
 	c.owed = 0
-	to.Send(protocol.Read{To: c.nearAddress(), Consumer: c.id, Offset: r.end(), Credit: c.credit(), Reply: s})
+	to.Send(protocol.Read{To: c.nearAddress(), Consumer: c.id, Offset: r.end(), Credit: c.initial(c.credit()), Reply: s})
 }
 
 // credit is what a reader may be sent at the beginning of a stream.

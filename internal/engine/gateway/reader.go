@@ -132,7 +132,7 @@ func (c *consumer) pump() {
 		if !c.spec.NoAck {
 			c.held.add(off)
 		}
-		c.undrain += int64(len(body))
+		c.handed(int64(len(body)))
 		ds = append(ds, broker.Delivery{
 			Ref: broker.Ref{Partition: c.a.p, Consumer: c.num, Offset: off}, Stream: true, Record: h, Payload: body,
 		})

@@ -34,8 +34,10 @@ type session struct {
 
 	confirmed []broker.Tag
 	failed    []failure
-	dirty     bool // on the shard's list for the next Flush
-	stops     int  // how many credits hold it
+	dirty     bool  // on the shard's list for the next Flush
+	stops     int   // how many credits hold it
+	undrain   int64 // delivered and not left for the client yet
+	over      bool  // undrain is too much: no consumer has credit
 	since     time.Duration
 	short     bool   // it has been held for so long that its client is told
 	publishes bool   // has published, and so is told of blocking
@@ -342,6 +344,7 @@ func (x *session) Drained(consumer uint64, bytes int) {
 func (x *session) forget(c *consumer) {
 	if x.consumers[c.num] == c {
 		delete(x.consumers, c.num)
+		x.took(c.undrain) // what is left of it is not told of any more
 	}
 	if i := slices.Index(x.order, c); i >= 0 {
 		x.order = slices.Delete(x.order, i, i+1)

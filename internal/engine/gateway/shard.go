@@ -67,6 +67,9 @@ func (s *Shard) Receive(msg any) {
 	case protocol.DeadLetter:
 		s.courier.receive(m)
 	default:
+		if n := deliveredBytes(msg); n > 0 {
+			s.coming.Add(-n)
+		}
 		if p, stream, ok := place(msg); ok {
 			if a := s.byPartition[p]; a != nil && a.stream == stream && a.state != waiting {
 				a.receive(msg)
@@ -234,7 +237,15 @@ func (s *Shard) SetBlocked(reason string) { s.box.Post(blocking(reason)) }
 func (s *Shard) Shutdown(reason string) { s.box.Post(shutdown(reason)) }
 
 // Send implements protocol.Sender: answers of owners and dead letters of the replicas beside the shard. Any goroutine may call it.
-func (s *Shard) Send(msg any) { s.box.Post(msg) }
+func (s *Shard) Send(msg any) {
+	if n := deliveredBytes(msg); n > 0 {
+		s.coming.Add(n)
+	}
+	s.box.Post(msg)
+}
+
+// Crowded implements protocol.Crowder: an owner on this node sends no more before the shard has seen whether its clients take it.
+func (s *Shard) Crowded() bool { return s.coming.Load() >= crowdBytes }
 
 func (s *Shard) apply(changes []catalog.Change) {
 	s.topology++

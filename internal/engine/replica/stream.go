@@ -75,7 +75,7 @@ func (s *streamSide) work(r *replica, now int64) {
 
 // serve sends every reader what it has credit for, as far as this copy has applied the log.
 func (s *streamSide) serve(r *replica) {
-	if r.pacing || slices.ContainsFunc(r.inlets, func(in *inlet) bool { return protocol.Crowded(in.reply) }) {
+	if r.pacing || r.waysCrowded() {
 		r.pace()
 		return
 	}
@@ -92,6 +92,12 @@ func (s *streamSide) serve(r *replica) {
 		}
 		due = due[n:]
 	}
+}
+
+// waysCrowded reports whether the way to some reader's gateway is.
+func (r *replica) waysCrowded() bool {
+	crowded := func(in *inlet) bool { return protocol.Crowded(in.reply) }
+	return slices.ContainsFunc(r.inlets, crowded) || r.local != nil && slices.ContainsFunc(r.local.inlets, crowded)
 }
 
 // keep lets go of what has become too old.
