@@ -62,6 +62,7 @@ type Checker struct {
 	readers    map[uint64]*reader
 	ended      map[string]bool // owners whose runs are over
 	disturbed  bool
+	scattered  bool // it ever was
 	anyDamage  bool
 	violations []Violation
 	count      int
@@ -73,6 +74,7 @@ type publish struct {
 	outcome Outcome
 	session uint64
 	targets []*copyOf
+	loose   bool // it was given before, and that may come to its resource yet, whatever is said of the new one
 }
 
 // New makes a checker of an empty history.
@@ -140,7 +142,7 @@ func (c *Checker) Observe(e Event) {
 		c.restarts++
 	case Disturbed:
 		c.run++
-		c.disturbed = true
+		c.disturbed, c.scattered = true, true
 		if e.Owner != "" {
 			c.ended[e.Owner] = true
 		}
@@ -153,6 +155,7 @@ func (c *Checker) Observe(e Event) {
 		c.publish(e)
 	case Again:
 		if p := c.publishes[e.Message]; p != nil && p.outcome != Refused {
+			p.loose = p.loose || c.scattered
 			p.outcome, p.session = "", e.Session
 			return
 		}
@@ -257,7 +260,7 @@ func (c *Checker) resolved(e Event) {
 		switch {
 		case e.Outcome == Confirmed:
 			m.confirmed = true
-		case e.Outcome == Refused && len(p.targets) == 1:
+		case e.Outcome == Refused && len(p.targets) == 1 && !p.loose:
 			// Of several targets some may have taken it.
 			m.refused = true
 			if m.seen {

@@ -22,7 +22,10 @@ type planned struct {
 func (w *world) plan() []planned {
 	rng := rand.New(rand.NewPCG(w.opt.Seed, 4))
 	kinds := w.opt.Faults
-	if kinds == nil {
+	switch {
+	case kinds == nil && w.cluster():
+		kinds = ClusterFaults
+	case kinds == nil:
 		kinds = Faults
 	}
 	if len(kinds) == 0 {
@@ -72,6 +75,9 @@ func between(n uint64, low, high time.Duration) time.Duration {
 
 func (s *site) inject(p planned) {
 	w, h := s.w, s.host
+	if w.cluster() && p.kind != FaultClock {
+		w.disturb("")
+	}
 	after := func(d time.Duration, f func()) {
 		w.sim.At(w.sim.Now()+d, func() {
 			if s.host == h && w.loading {
@@ -80,6 +86,8 @@ func (s *site) inject(p planned) {
 		})
 	}
 	switch p.kind {
+	case FaultKill, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultWipe:
+		s.injectCluster(p)
 	case FaultCrash:
 		s.crash(p.a)
 		s.boot()
@@ -107,7 +115,7 @@ func (s *site) inject(p planned) {
 		s.stall(p.a)
 		after(between(p.b, time.Second, 5*time.Second), func() { s.stall(0) })
 	case FaultPause:
-		h.exec.Pause(between(p.a, 10*time.Millisecond, 4*time.Second))
+		h.pause(between(p.a, 10*time.Millisecond, 4*time.Second))
 	case FaultClock:
 		s.clock.Skew(between(p.a, 0, 40*time.Second)-20*time.Second, int64(p.b%2000)-1000)
 	case FaultFlip:
@@ -141,6 +149,9 @@ func (s *site) bootLoop(times, draw uint64) {
 
 // heal takes away every fault that lasts, and starts nodes anew whose storage has failed.
 func (w *world) heal() {
+	if w.cluster() {
+		w.healNetwork()
+	}
 	for _, s := range w.sites {
 		s.disk.Heal()
 		s.clock.Skew(0, 0)

@@ -43,7 +43,7 @@ func (s *site) boot() {
 		return
 	}
 	h.node = n
-	if w.cluster() && s != w.sites[0] && s.enrolled != n.Local().Store {
+	if w.cluster() && (s != w.sites[0] || s.wiped) && s.enrolled != n.Local().Store {
 		s.enrol(h)
 		return
 	}

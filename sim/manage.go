@@ -10,8 +10,14 @@ import (
 
 // remake deletes a resource that may be deleted, or declares it again.
 func (c *client) remake() {
-	if c.asking > 0 {
-		return
+	if c.asking > 0 || c.w.restless {
+		return // a node that has not heard of a deletion yet takes the old one for what is declared
+	}
+	if c.w.cluster() {
+		if i := slices.IndexFunc(c.w.targets, func(t *target) bool { return t.gone && !t.busy && !t.damaged }); i >= 0 {
+			c.find(c.w.targets[i], func(bool) {})
+			return
+		}
 	}
 	i := slices.IndexFunc(c.w.targets, func(t *target) bool { return t.maker && !t.busy && !t.damaged })
 	if i < 0 {

@@ -39,11 +39,15 @@ func newNode(h *host) (*node.Node, error) {
 
 // joins says whether the node's store, if it is fresh, is told the catalog by others, and by whom.
 func (s *site) joins() (bool, []mesh.Peer) {
-	if s.peers != nil || s.runs == 1 && s == s.w.sites[0] {
-		return s.enrolled.IsZero() && s != s.w.sites[0], s.peers
+	joins, peers := s.wiped || s != s.w.sites[0], s.peers
+	if peers == nil && joins {
+		for _, o := range s.w.sites {
+			if o != s && !o.enrolled.IsZero() {
+				peers = append(peers, mesh.Peer{Node: o.name, Store: o.enrolled, Address: o.address()})
+			}
+		}
 	}
-	first := s.w.sites[0]
-	return s != first, []mesh.Peer{{Node: first.name, Store: first.enrolled, Address: first.address()}}
+	return joins, peers
 }
 
 // status is what a node says of one partition.

@@ -42,6 +42,22 @@ const (
 	FaultBoot    Fault = "bootloop" // crashes again while it starts
 )
 
+// The kinds of fault that only a cluster can meet, or meets in another way.
+const (
+	FaultKill  Fault = "kill"  // a crash, after which the node is down for a while
+	FaultPower Fault = "power" // all nodes crash at once
+	FaultBreak Fault = "break" // a session between two nodes breaks
+	FaultCut   Fault = "cut"   // some nodes do not hear some others for a while, one way or both
+	FaultSlow  Fault = "slow"  // what some nodes send to others takes long
+	FaultWipe  Fault = "wipe"  // a node comes back with an empty disk, as a new store
+)
+
+// ClusterFaults are the kinds of fault of a cluster.
+var ClusterFaults = []Fault{
+	FaultKill, FaultRestart, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultPause, FaultStall, FaultBoot, FaultWrite, FaultSync, FaultFull,
+	FaultClock,
+}
+
 // Faults are all kinds of fault.
 var Faults = []Fault{
 	FaultCrash, FaultRestart, FaultWrite, FaultSync, FaultFull, FaultStall, FaultPause, FaultFlip, FaultClock, FaultBoot,

@@ -28,6 +28,7 @@ func Run(opt Options) Result {
 	case w.judge.Failed():
 		r.Failure = w.judge.Verdict().Error()
 	}
+	w.say("END %s", r.Failure)
 	return r
 }
 

@@ -28,6 +28,7 @@ type site struct {
 
 	peers    []mesh.Peer // that the node was told of last
 	enrolled ident.StoreID
+	wiped    bool // it has lost its disk once
 }
 
 // newSite makes the place of node i, counted from 0.
@@ -157,7 +158,7 @@ func (w *world) ended(h *host) {
 		w.setup.die()
 	}
 	if w.cluster() {
-		w.see(check.Event{Kind: check.Disturbed, Owner: h.instance()})
+		w.disturb(h.instance())
 	}
 	for _, p := range w.producers {
 		if p.owner != nil && p.owner.host == h {
@@ -186,7 +187,7 @@ func (w *world) forget(h *host) {
 			if t.purging {
 				w.see(check.Event{Kind: check.PurgeLost, Resource: t.key})
 			}
-			t.gone, t.busy, t.purging = true, false, false
+			t.gone, t.busy, t.purging = !t.purging, false, false
 		}
 		if t.memory && t.born > 0 && t.home == h && !t.lost {
 			t.gone, t.lost = true, true
@@ -263,4 +264,39 @@ func (h *host) watch() {
 type known struct {
 	epoch uint64
 	owner string
+}
+
+// fresh gives the place an empty disk.
+func (s *site) fresh() {
+	s.wiped, s.flipped, s.peers = true, false, nil
+	s.disk = vfs.NewMemory(s.w.rng.Uint64())
+	s.witness = newWitness(s)
+}
+
+// mayLose reports whether a node may lose its disk and nothing that was confirmed with it: everything has the copies that it is to have,
+// each on the disk that its node has now.
+func (s *site) mayLose() bool {
+	w := s.w
+	for _, o := range w.sites {
+		if o.host == nil || !o.host.serving || o.enrolled != o.host.node.Local().Store || o.flipped {
+			return false
+		}
+	}
+	ok := true
+	for _, h := range w.hosts() {
+		h.node.View(func(v *catalog.View) {
+			for _, r := range v.AllResources() {
+				for _, a := range r.Partitions {
+					if r.Home == nil && len(a.Followers) < 2 {
+						ok = false
+					}
+					for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
+						n := v.Node(m.Node)
+						ok = ok && n != nil && n.Store == m.Store
+					}
+				}
+			}
+		})
+	}
+	return ok
 }

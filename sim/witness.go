@@ -115,6 +115,9 @@ type witnessedLog struct {
 }
 
 func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done func(error)) {
+	if w := l.n.w; w.opt.Verbose != nil {
+		w.say("%s appends to %v: %d to %d of epoch %d, link %x", l.n.site.name, l.Image().Partition, b.Position, b.End(), b.Epoch, link[:4])
+	}
 	l.Log.Append(b, link, urgent, func(err error) {
 		if err == nil && l.n.site.runs == l.run {
 			if now := l.n.w.sim.Now(); l.t.at != now {

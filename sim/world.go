@@ -14,11 +14,15 @@ import (
 
 // world is one simulation.
 type world struct {
-	opt     Options
-	sim     *exec.Sim
-	net     *mesh.Virtual // nil: one node
-	sites   []*site
-	storage storage.Options
+	opt      Options
+	sim      *exec.Sim
+	net      *mesh.Virtual          // nil: one node
+	links    map[link]time.Duration // that are slow, and how slow
+	hurting  int                    // faults that last
+	restless bool                   // a disturbance is not over
+	still    time.Duration          // since when nothing disturbs
+	sites    []*site
+	storage  storage.Options
 	// snapshots is after how many entries a state is saved.
 	snapshots uint64
 	judge     *check.Checker
@@ -63,6 +67,8 @@ func newWorld(opt Options) *world {
 	}
 	if w.cluster() {
 		w.net = mesh.NewVirtual(w.sim)
+		w.net.Delay = w.delay
+		w.links = map[link]time.Duration{}
 	}
 	w.snapshots = 1 << w.rng.IntN(11)
 	w.storage = storage.Options{

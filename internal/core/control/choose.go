@@ -35,6 +35,9 @@ type Input struct {
 	Answers    []Answer
 	// Links are what the furthest copy said its link is at the positions that an Ask named.
 	Links map[uint64]batch.Link
+	// Dropped are positions that it was asked for and knows nothing of any more, because what was there was confirmed and has gone from
+	// its log. An answer that ends there cannot be compared: its copy does not go on from its own log, but is made anew.
+	Dropped []uint64
 }
 
 // Verdict says what to do.
@@ -93,7 +96,7 @@ func Choose(in Input) Decision {
 		d.Reason = fmt.Sprintf("the furthest copy ends at %d, below the confirmed position %d", best.at.Position, d.Floor)
 		return d
 	}
-	if !checkLinks(in.Links, best, counted[1:], &d) {
+	if !checkLinks(in, best, counted[1:], &d) {
 		return d
 	}
 	d.Verdict, d.Owner = Chosen, best.Instance
@@ -187,14 +190,15 @@ func spread(p ident.Partition, node string) [sha256.Size]byte {
 }
 
 // checkLinks compares the furthest copy's history with every shorter one, or says what must be asked first.
-func checkLinks(links map[uint64]batch.Link, best candidate, others []candidate, d *Decision) bool {
+func checkLinks(in Input, best candidate, others []candidate, d *Decision) bool {
 	var ask []uint64
 	for _, o := range others {
-		want, known := links[o.at.Position]
+		want, known := in.Links[o.at.Position]
 		if o.at.Position == best.at.Position {
 			want, known = best.at.Link, true
 		}
 		switch {
+		case !known && slices.Contains(in.Dropped, o.at.Position):
 		case !known:
 			ask = append(ask, o.at.Position)
 		case want != o.at.Link:

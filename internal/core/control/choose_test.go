@@ -69,6 +69,21 @@ func TestAnOlderOwnersLongerEndDoesNotWin(t *testing.T) {
 	}
 }
 
+func TestWhatTheFurthestCopyHasDroppedIsNotCompared(t *testing.T) {
+	in := Input{Assignment: three(1), W: 2, Answers: []Answer{answer(instance("b", 1), tail(1, 90, 1)), answer(instance("c", 1), tail(1, 20, 2))}}
+	if d := Choose(in); d.Verdict != Ask {
+		t.Fatalf("got %+v", d)
+	}
+	in.Dropped = []uint64{20}
+	if d := Choose(in); d.Verdict != Chosen || d.Owner.Node != "b" {
+		t.Fatalf("got %+v", d)
+	}
+	in.Links = map[uint64]batch.Link{20: {9}}
+	if d := Choose(in); d.Verdict != Blocked {
+		t.Fatalf("got %+v", d)
+	}
+}
+
 func TestNobodyIsChosenBelowTheConfirmedFloor(t *testing.T) {
 	b := answer(instance("b", 1), tail(1, 5, 1))
 	c := answer(instance("c", 1), tail(1, 5, 1))

@@ -88,6 +88,7 @@ type (
 	answered []control.SealAnswer
 	linked   struct {
 		t     *transition
+		asked []uint64
 		links map[uint64]batch.Link
 	}
 	graceOver struct{ t *transition }

@@ -29,6 +29,7 @@ type transition struct {
 	step       step
 	members    []*copyOf
 	links      map[uint64]batch.Link
+	dropped    []uint64 // positions that were asked for and are not kept any more
 	linksAsked []uint64
 	grace      bool // a timer runs for those that have not answered
 	graceOver  bool
@@ -198,7 +199,7 @@ func (c *Controller) chooseFor(t *transition) {
 		c.wait(t, err.Error())
 		return
 	}
-	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Links: t.links}
+	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Links: t.links, Dropped: t.dropped}
 	missing, expected := "", 0
 	for _, m := range t.members {
 		switch {
@@ -238,7 +239,7 @@ func (c *Controller) askLinks(t *transition, d control.Decision) {
 	}
 	t.linksAsked = d.Positions
 	c.env.Links(d.Owner.Node, t.assignment.Partition, d.Positions, func(links map[uint64]batch.Link) {
-		c.box.Post(linked{t, links})
+		c.box.Post(linked{t, d.Positions, links})
 	})
 	c.setTimer()
 }
@@ -251,6 +252,11 @@ func (c *Controller) links(m linked) {
 		m.t.links = map[uint64]batch.Link{}
 	}
 	maps.Copy(m.t.links, m.links)
+	for _, at := range m.asked {
+		if _, ok := m.links[at]; !ok {
+			m.t.dropped = append(m.t.dropped, at)
+		}
+	}
 	c.toChoose = append(c.toChoose, m.t)
 }
 

@@ -29,13 +29,15 @@ type way struct{ from, to string }
 type virtualSession struct {
 	id    uint64
 	a, b  *virtualEnd
-	last  map[virtualLane]time.Duration // when the newest message of a virtualLane arrives
+	last  map[virtualLane]time.Duration // when the newest message of a lane arrives
+	stuck map[string][]func()           // what could not arrive, by receiver: it is sent again until it does, as TCP does
 	ended bool
 }
 
 type virtualLane struct {
 	to      string
 	purpose Purpose
+	key     uint64
 }
 
 // virtualEnd is one node's end, for one run of it.
@@ -92,7 +94,8 @@ func (v *Virtual) Resume(node string) {
 	}
 }
 
-// Cut loses everything that is sent from one node to another, until Heal. A session between them ends when the keep-alive notices.
+// Cut keeps everything that one node sends from arriving at another, until Restore or Heal. A session between them ends when the
+// keep-alive notices, and what was on its way in it is lost; where the cut is shorter it arrives late.
 func (v *Virtual) Cut(from, to string) {
 	v.cuts[way{from, to}] = true
 	if e := v.find(from); e != nil {
@@ -102,8 +105,35 @@ func (v *Virtual) Cut(from, to string) {
 	}
 }
 
+// Restore ends the cut from one node to another.
+func (v *Virtual) Restore(from, to string) {
+	delete(v.cuts, way{from, to})
+	v.resend(from, to)
+}
+
 // Heal ends all cuts.
-func (v *Virtual) Heal() { clear(v.cuts) }
+func (v *Virtual) Heal() {
+	for _, a := range v.ends {
+		for _, b := range v.ends {
+			if v.cuts[way{a.local.Node, b.local.Node}] {
+				v.Restore(a.local.Node, b.local.Node)
+			}
+		}
+	}
+	clear(v.cuts)
+}
+
+// Sessions is how many sessions there are that nothing has ended.
+func (v *Virtual) Sessions() (n int) {
+	for _, e := range v.ends {
+		for _, s := range e.sessions {
+			if s.a == e && !s.ended {
+				n++
+			}
+		}
+	}
+	return n
+}
 
 // Break ends the session between two nodes, if there is one: the connection breaks and is made anew.
 func (v *Virtual) Break(a, b string) {
@@ -146,20 +176,33 @@ func (v *Virtual) delay(from, to string, p Purpose) time.Duration {
 	return 100*time.Microsecond + time.Duration(v.sim.Rand().Int64N(int64(900*time.Microsecond)))
 }
 
-// end ends a session: both ends that live are told, and what was under way is lost.
+// end ends a session: what is under way is lost, and each end that lives notices in its own time.
 func (v *Virtual) end(s *virtualSession, cause Cause, reason string) {
 	if s.ended {
 		return
 	}
 	s.ended = true
-	for _, pair := range [][2]*virtualEnd{{s.a, s.b}, {s.b, s.a}} {
-		e, o := pair[0], pair[1]
-		e.sessions = slices.DeleteFunc(e.sessions, func(x *virtualSession) bool { return x == s })
-		e.hear(func() {
-			e.handler.Down(o.local, cause, reason)
-			e.try(o.local.Node, 0)
-		})
+	late := 3 * time.Millisecond
+	if cause == Silent {
+		late = v.silence() / 4
 	}
+	for _, e := range []*virtualEnd{s.a, s.b} {
+		v.sim.At(v.sim.Now()+time.Duration(v.sim.Rand().Int64N(int64(late))), func() { e.notice(s, cause, reason) })
+	}
+}
+
+// notice has an end learn that a session is over, once.
+func (e *virtualEnd) notice(s *virtualSession, cause Cause, reason string) {
+	i := slices.Index(e.sessions, s)
+	if i < 0 {
+		return
+	}
+	e.sessions = slices.Delete(e.sessions, i, i+1)
+	o := s.other(e)
+	e.hear(func() {
+		e.handler.Down(o.local, cause, reason)
+		e.try(o.local.Node, 0)
+	})
 }
 
 // hear runs what an end is told: not before it is resumed, and not at all once its run has ended.
@@ -241,8 +284,11 @@ func (e *virtualEnd) try(node string, after time.Duration) {
 }
 
 func (e *virtualEnd) attempt(node string) {
-	if e.session(node) != nil {
-		return
+	if s := e.session(node); s != nil {
+		if !s.ended {
+			return
+		}
+		e.notice(s, Reset, "the connection was reset")
 	}
 	again := func() {
 		e.backoff[node] = min(max(2*e.backoff[node], firstBackoff), lastBackoff)
@@ -262,8 +308,11 @@ func (e *virtualEnd) attempt(node string) {
 	default:
 		delete(e.backoff, node)
 		delete(o.backoff, e.local.Node)
+		if s := o.session(e.local.Node); s != nil {
+			o.notice(s, Reset, "the peer has begun anew")
+		}
 		e.v.session++
-		s := &virtualSession{id: e.v.session, a: e, b: o, last: map[virtualLane]time.Duration{}}
+		s := &virtualSession{id: e.v.session, a: e, b: o, last: map[virtualLane]time.Duration{}, stuck: map[string][]func(){}}
 		e.sessions, o.sessions = append(e.sessions, s), append(o.sessions, s)
 		e.handler.Up(o.local)
 		o.handler.Up(e.local)
@@ -271,21 +320,51 @@ func (e *virtualEnd) attempt(node string) {
 }
 
 // Send implements Mesh.
-func (e *virtualEnd) Send(node string, p Purpose, _ uint64, msg []byte) {
+func (e *virtualEnd) Send(node string, p Purpose, key uint64, msg []byte) {
 	s := e.session(node)
 	if s == nil || e.gone {
 		return
 	}
 	v, o := e.v, s.other(e)
-	at := max(v.sim.Now()+v.delay(e.local.Node, node, p), s.last[virtualLane{node, p}])
-	s.last[virtualLane{node, p}] = at
+	lane := virtualLane{node, p, key}
+	at := max(v.sim.Now()+v.delay(e.local.Node, node, p), s.last[lane])
+	s.last[lane] = at
 	v.sim.At(at, func() {
-		if !s.ended && !v.cuts[way{e.local.Node, node}] {
+		arrive := func() {
 			o.hear(func() {
 				if !s.ended {
 					o.handler.Receive(e.local, p, slices.Clone(msg))
 				}
 			})
+		}
+		switch {
+		case s.ended:
+		case v.cuts[way{e.local.Node, node}] || len(s.stuck[node]) > 0:
+			s.stuck[node] = append(s.stuck[node], arrive)
+		default:
+			arrive()
+		}
+	})
+}
+
+// resend lets what a cut held up arrive, once the sender tries again.
+func (v *Virtual) resend(from, to string) {
+	e := v.find(from)
+	if e == nil {
+		return
+	}
+	s := e.session(to)
+	if s == nil || len(s.stuck[to]) == 0 {
+		return
+	}
+	v.sim.At(v.sim.Now()+time.Duration(v.sim.Rand().Int64N(int64(200*time.Millisecond))), func() {
+		if v.cuts[way{from, to}] || s.ended {
+			return
+		}
+		held := s.stuck[to]
+		s.stuck[to] = nil
+		for _, f := range held {
+			f()
 		}
 	})
 }

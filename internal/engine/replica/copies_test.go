@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
@@ -23,6 +24,8 @@ type trio struct {
 	sim   *exec.Sim
 	nodes []*member
 	res   *catalog.Resource
+	// stream is how streams are declared.
+	stream stream.Settings
 	// asked are the changes of members that owners proposed; answer says what becomes of them.
 	asked  []catalog.Membership
 	answer func(catalog.Membership) error
@@ -155,7 +158,7 @@ func (g *trio) declare(kind catalog.Kind, followers ...int) {
 	if kind == catalog.Queue {
 		g.res.Queue = &queue.Settings{}
 	} else {
-		g.res.Stream = &stream.Settings{}
+		g.res.Stream = &g.stream
 	}
 	a := catalog.Assignment{
 		Partition: part, Epoch: 1, Version: 1, Owner: g.nodes[0].local, Starts: []catalog.HistoryStart{{Epoch: 1, Node: "n1"}},
@@ -314,6 +317,35 @@ func TestAFollowerGoesOnWhereItWas(t *testing.T) {
 			t.Fatalf("after its return the follower is %+v", s)
 		}
 	}
+}
+
+// TestAFollowerGoesOnWhereTheHeadIs has a stream drop all that a copy holds while it is away: the copy's tail is where the owner's log
+// begins, and the link there proves that it may go on.
+func TestAFollowerGoesOnWhereTheHeadIs(t *testing.T) {
+	g := newTrio(t, 9, 3)
+	g.stream.MaxRecords = 4
+	g.declare(catalog.Stream, 1, 2)
+	c := g.client(0)
+	c.publish("a", "b")
+	g.run(20)
+	at := g.nodes[1].status().Durable
+	g.nodes[1].kill()
+	for i := range 30 {
+		c.publish(fmt.Sprint("m", i))
+		g.run(5)
+	}
+	if b := g.nodes[0].disk.copies[part].batches[0].b; b.Position != at {
+		t.Fatalf("the owner keeps its log from %d on, the copy that is away ends at %d", b.Position, at)
+	}
+	got := map[uint64]batch.Link{}
+	g.nodes[0].m.Links(part, []uint64{at - 1, at}, func(links map[uint64]batch.Link) { got = links })
+	g.run(1)
+	if _, known := got[at-1]; known || got[at] != g.nodes[0].disk.copies[part].batches[0].b.PrevLink {
+		t.Fatalf("the owner says that its links are %v", got)
+	}
+	g.nodes[1].restart()
+	g.run(50)
+	g.same(0, 1, 2)
 }
 
 func TestTooFewCopiesRefuseAtOnce(t *testing.T) {

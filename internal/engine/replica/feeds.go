@@ -148,13 +148,25 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 			r.fail("read", err)
 		case len(bs) == 0 || bs[0].Position > at: // dropped here
 			r.tooFar(f, at)
-		case bs[0].End() != at || bs[0].Link() != m.Tail.Link:
+		case linkAt(bs[0], at) != m.Tail.Link:
 			f.reason = fmt.Sprintf("its history differs from this one's below position %d", at)
 			trace.Error(r.m.env.Trace, "replica.follower.differs", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
 		default:
 			stand()
 		}
 	})
+}
+
+// linkAt is the link of the log at a position, by a batch that ends or begins there: what came before it may have been dropped. Inside of a
+// batch there is none, and the answer is that of the empty log.
+func linkAt(b batch.Batch, position uint64) batch.Link {
+	switch position {
+	case b.End():
+		return b.Link()
+	case b.Position:
+		return b.PrevLink
+	}
+	return batch.Link{}
 }
 
 // tooFar is called when a copy misses what this log does not hold any more: it can go on only with an image, which is sent at once to one

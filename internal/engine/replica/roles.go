@@ -275,7 +275,7 @@ func (r *replica) status() Status {
 	return s
 }
 
-// linksAt finds the link of the log at each position.
+// linksAt finds the link of the log at each position, but for those that it does not know any more: what was there has been dropped.
 func (r *replica) linksAt(positions []uint64, found map[uint64]batch.Link, done func(map[uint64]batch.Link)) {
 	for len(positions) > 0 {
 		at := positions[0]
@@ -287,8 +287,8 @@ func (r *replica) linksAt(positions []uint64, found map[uint64]batch.Link, done 
 			found[at] = tail.Link
 		case at < tail.Position:
 			r.readLog(at-1, 1, func(bs []batch.Batch, err error) {
-				if err == nil && len(bs) > 0 && bs[0].End() == at {
-					found[at] = bs[0].Link()
+				if err == nil && len(bs) > 0 && bs[0].Position <= at {
+					found[at] = linkAt(bs[0], at)
 				}
 				r.linksAt(positions, found, done)
 			})

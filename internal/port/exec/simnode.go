@@ -14,6 +14,7 @@ type SimNode struct {
 	all     []*simLoop
 	stopped bool
 	paused  bool
+	until   time.Duration // when the pause ends
 	latency func(*rand.Rand) time.Duration
 }
 
@@ -44,18 +45,32 @@ func (n *SimNode) Stop() {
 // Stopped reports whether Stop was called.
 func (n *SimNode) Stopped() bool { return n.stopped }
 
-// Pause keeps the node's loops from running for d of virtual time, as SIGSTOP does. Timers that go off meanwhile are received after.
+// Pause keeps the node's loops from running for d of virtual time, as SIGSTOP does, or until Resume. Timers that go off meanwhile are
+// received after. Of two pauses the one that ends later counts.
 func (n *SimNode) Pause(d time.Duration) {
-	n.paused = true
+	n.until = max(n.until, n.sim.now+d)
+	n.setPaused(true)
+	n.sim.At(n.until, func() {
+		if n.paused && n.sim.now >= n.until {
+			n.setPaused(false)
+		}
+	})
+}
+
+// Resume ends a pause, as SIGCONT does.
+func (n *SimNode) Resume() {
+	n.until = 0
+	n.setPaused(false)
+}
+
+// Paused reports whether the node's loops stand still.
+func (n *SimNode) Paused() bool { return n.paused }
+
+func (n *SimNode) setPaused(paused bool) {
+	n.paused = paused
 	for _, l := range n.all {
 		l.update()
 	}
-	n.sim.At(n.sim.now+d, func() {
-		n.paused = false
-		for _, l := range n.all {
-			l.update()
-		}
-	})
 }
 
 func (n *SimNode) loop(name string, blocking bool) *simLoop {
