@@ -247,7 +247,7 @@ func (l *listener) Delivered(consumer uint64, ds []broker.Delivery) {
 	c := l.c
 	i := slices.IndexFunc(c.readers, func(r *reader) bool { return r.number == consumer })
 	if i < 0 {
-		c.w.fail("a delivery to consumer %d, which there is not", consumer)
+		c.w.fail("a delivery to consumer %d of session %d, which there is not", consumer, c.id)
 		return
 	}
 	for _, d := range ds {

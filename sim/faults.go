@@ -22,11 +22,8 @@ type planned struct {
 func (w *world) plan() []planned {
 	rng := rand.New(rand.NewPCG(w.opt.Seed, 4))
 	kinds := w.opt.Faults
-	switch {
-	case kinds == nil && w.cluster():
-		kinds = ClusterFaults
-	case kinds == nil:
-		kinds = Faults
+	if kinds == nil {
+		kinds = FaultsOf(w.opt.Nodes)
 	}
 	if len(kinds) == 0 {
 		return nil

@@ -63,6 +63,14 @@ var Faults = []Fault{
 	FaultCrash, FaultRestart, FaultWrite, FaultSync, FaultFull, FaultStall, FaultPause, FaultFlip, FaultClock, FaultBoot,
 }
 
+// FaultsOf are the kinds of fault that so many nodes can meet.
+func FaultsOf(nodes int) []Fault {
+	if nodes > 1 {
+		return ClusterFaults
+	}
+	return Faults
+}
+
 // Result is what came of a simulation.
 type Result struct {
 	Options Options       `json:"options"`

@@ -32,8 +32,8 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 		Example: "  tanist sim --seed 7\n  tanist sim --nodes 3 --seed 7\n  tanist sim --nodes 3 --for 8h",
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, f := range o.faults {
-				if !slices.Contains(sim.Faults, sim.Fault(f)) {
-					return fmt.Errorf("--faults %s: the faults are %s", f, faultNames())
+				if !slices.Contains(sim.FaultsOf(o.opt.Nodes), sim.Fault(f)) {
+					return fmt.Errorf("--faults %s: the faults are %s", f, faultNames(o.opt.Nodes))
 				}
 				o.opt.Faults = append(o.opt.Faults, sim.Fault(f))
 			}
@@ -46,7 +46,7 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	p.IntVar(&o.runs, "runs", 0, "how many runs, with seeds one after another; 0 is 1 with --seed, else without end")
 	p.DurationVar(&o.limit, "for", 0, "end after this time; 0 is never")
 	p.DurationVar(&o.opt.For, "virtual", 0, "virtual time that clients work in each run")
-	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all): "+faultNames())
+	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all): "+faultNames(1)+"; with --nodes: "+faultNames(3))
 	p.IntSliceVar(&o.opt.Skip, "skip", nil, "places in the plan of faults to leave out")
 	p.IntVar(&o.opt.Clients, "clients", 0, "how many clients work at a time (default: drawn)")
 	p.BoolVar(&o.verbose, "verbose", false, "print what happens")
@@ -54,9 +54,9 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	return c
 }
 
-func faultNames() string {
+func faultNames(nodes int) string {
 	var names []string
-	for _, f := range sim.Faults {
+	for _, f := range sim.FaultsOf(nodes) {
 		names = append(names, string(f))
 	}
 	return strings.Join(names, ", ")

@@ -107,6 +107,27 @@ func TestAcrossAChangeOfOwnerNothingIsRedelivered(t *testing.T) {
 	}
 }
 
+// What an owner sends to a consumer that was cancelled before the owner had answered goes back: the client was told that it does not
+// consume.
+func TestAConsumerThatNeverBeganIsHandedNothing(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.quiet = true
+	h.do(func() {
+		c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 5}, c.done("consume"))
+		c.s.Cancel(5, func() { c.say("cancelled") })
+	})
+	o.deliver(1, item(1, "a"))
+	h.settle()
+	o.say(protocol.Unsubscribed{Partition: o.p, Stream: o.stream, Consumer: o.consumer(1)})
+	h.settle()
+	c.expect("consume: error 4 consumer on queue 'q' was cancelled before it began; cancelled")
+	if got := o.settled(); got != "#1 release 1-1; " {
+		t.Errorf("settled %s", got)
+	}
+}
+
 func TestCancelKeepsWhatIsHeldAndCloseReleasesIt(t *testing.T) {
 	h := newHarness(t, Limits{})
 	c := h.client()

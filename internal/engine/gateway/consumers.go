@@ -47,6 +47,7 @@ type consumer struct {
 	// started answers Consume, stopped Cancel.
 	started func(*broker.Error)
 	stopped func()
+	failed  bool // started was told so: nothing is handed over
 
 	window   int64 // byte credit
 	owed     int64 // handed to the session in full and not paid back to the owner yet
@@ -168,6 +169,7 @@ func (c *consumer) cancel(done func()) {
 	c.state, c.stopped = cancelling, done
 	c.leaveNear()
 	if starting != nil {
+		c.failed = true
 		starting(broker.Errorf(broker.Precondition, "consumer on queue '%s' was cancelled before it began", c.spec.Queue))
 	}
 	if a.state == open {
@@ -222,7 +224,7 @@ func (c *consumer) ended(reason string) {
 func (a *attachment) deliver(m protocol.Deliver) {
 	s := a.sh
 	_, c := a.consumer(m.Consumer)
-	if c == nil || c.session.closed {
+	if c == nil || c.session.closed || c.failed {
 		for i := range m.Items {
 			a.settles.add(m.Consumer, m.Items[i].Offset, protocol.Release)
 		}

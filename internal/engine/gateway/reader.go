@@ -92,7 +92,7 @@ func (a *attachment) streamData(m protocol.StreamData) {
 
 // takeData takes batches of the stream that the consumer reads.
 func (c *consumer) takeData(m protocol.StreamData) {
-	if c.session.closed {
+	if c.session.closed || c.failed {
 		return
 	}
 	r := c.reader
