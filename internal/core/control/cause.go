@@ -2,8 +2,11 @@ package control
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 )
 
 // Nodes knows the registered runs of nodes, as a view of the catalog does.
@@ -45,4 +48,103 @@ func CommitOf(a *catalog.Assignment, d Decision) catalog.Commit {
 		}
 	}
 	return c
+}
+
+// Why is what kind of reason there is for a transition.
+type Why uint8
+
+// The reasons.
+const (
+	NoReason Why = iota
+	// OwnerRestarted: the owner's node has registered a later run over the same store.
+	OwnerRestarted
+	// OwnerReplaced: the owner's store has left the cluster, and another is registered in its node's place. The others must do without.
+	OwnerReplaced
+	// PromiseAhead: an admitted copy has promised an epoch that the catalog knows nothing of. A controller died, or withdrew, between a
+	// seal and a commit. The copy refuses its owner until there is an owner at that epoch or above.
+	PromiseAhead
+	// OwnerSuspected: the owner's node is suspected in the very run that owns.
+	OwnerSuspected
+)
+
+// Reason is why a partition needs a transition.
+type Reason struct {
+	Why   Why
+	Text  string   // for the pending transition and its evidence
+	By    []string // the nodes that saw it, sorted; none where the catalog itself says so
+	Epoch uint64   // of PromiseAhead: the promise
+}
+
+// Suspects are the runs that are suspected, as a Detector has found.
+type Suspects interface {
+	Suspect(run ident.Instance) (Suspicion, bool)
+}
+
+// Promise is the highest epoch that a copy is known to have vowed to obey.
+type Promise struct {
+	Node  string
+	Store ident.StoreID
+	Epoch uint64
+}
+
+// CauseOf says why a partition needs a transition, from the catalog, from what is suspected, and from the promises that its copies have
+// reported; Why is NoReason if it needs none. Where there are several reasons, one that is certain goes before a suspicion.
+//
+// A promise is a reason only if no transition is pending that will seal at that epoch or above, and only of a store that the
+// assignment admits: nobody waits for another's. Source: design 2 §3 and §4.
+func CauseOf(a *catalog.Assignment, nodes Nodes, suspects Suspects, promises []Promise) Reason {
+	if text := Cause(a, nodes); text != "" {
+		return Reason{Why: OwnerRestarted, Text: text}
+	}
+	if n := nodes.Node(a.Owner.Node); n != nil && n.Store != a.Owner.Store {
+		return Reason{Why: OwnerReplaced, Text: fmt.Sprintf("owner %s has another store now: %s", a.Owner, n.Store)}
+	}
+	reached := a.Epoch
+	if a.Pending != nil {
+		reached = max(reached, a.Pending.Epoch)
+	}
+	ahead := Reason{Epoch: reached}
+	for _, p := range promises {
+		switch {
+		case !admitted(a, p.Node, p.Store) || p.Epoch <= reached || p.Epoch < ahead.Epoch:
+			continue
+		case p.Epoch > ahead.Epoch:
+			ahead = Reason{Why: PromiseAhead, Epoch: p.Epoch}
+		}
+		ahead.By = append(ahead.By, p.Node)
+	}
+	if ahead.Why == PromiseAhead {
+		slices.Sort(ahead.By)
+		ahead.By = slices.Compact(ahead.By)
+		ahead.Text = fmt.Sprintf("%s promised epoch %d, while the catalog is at %d", strings.Join(ahead.By, ", "), ahead.Epoch, reached)
+		return ahead
+	}
+	if s, ok := suspects.Suspect(a.Owner); ok {
+		return Reason{Why: OwnerSuspected, Text: s.String(), By: slices.Clone(s.By)}
+	}
+	return Reason{}
+}
+
+// Pend is the pending transition to record for a reason, at now milliseconds since 1970. It seals above whatever was promised. A
+// transition that is pending already, and seals too low for a promise, keeps its id and is raised.
+func Pend(a *catalog.Assignment, r Reason, now int64) catalog.Pending {
+	if a.Pending != nil {
+		p := *a.Pending
+		p.Epoch = max(p.Epoch, r.Epoch)
+		return p
+	}
+	p := NewTransition(a, r.Text, now)
+	if r.Epoch > p.Epoch {
+		p.Epoch = r.Epoch
+		p.ID = fmt.Sprintf("%s@%d", a.Partition, p.Epoch)
+	}
+	return p
+}
+
+// MayCancel reports whether a pending failover may be withdrawn: nothing is a reason any more, and the controller that asks has
+// recorded it itself in its present term and has sent no seal of it, to anyone. sent is the moment of sending, not of an answer: that may
+// be lost, and the promise not. Of a transition that another controller or an earlier term recorded, nobody knows. Otherwise it is
+// finished, and a tie keeps the present owner instance in place. Source: design 2 §4.
+func MayCancel(now Reason, recordedHere, sent bool) bool {
+	return now.Why == NoReason && recordedHere && !sent
 }

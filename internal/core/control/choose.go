@@ -123,7 +123,7 @@ func refusal(a *catalog.Assignment, x Answer) string {
 	switch {
 	case x.Transition != a.Pending.ID:
 		return "answers another transition"
-	case !member(a, x.Instance):
+	case !admitted(a, x.Instance.Node, x.Instance.Store):
 		return "its store is not admitted"
 	case x.Refused != "":
 		return "refused to seal: " + x.Refused
@@ -135,11 +135,12 @@ func refusal(a *catalog.Assignment, x Answer) string {
 	return ""
 }
 
-func member(a *catalog.Assignment, i ident.Instance) bool {
-	if a.Owner.Node == i.Node && a.Owner.Store == i.Store {
+// admitted reports whether a copy is the owner's or a follower's, by node and store.
+func admitted(a *catalog.Assignment, node string, store ident.StoreID) bool {
+	if a.Owner.Node == node && a.Owner.Store == store {
 		return true
 	}
-	return slices.ContainsFunc(a.Followers, func(m catalog.Member) bool { return m.Node == i.Node && m.Store == i.Store })
+	return slices.ContainsFunc(a.Followers, func(m catalog.Member) bool { return m.Node == node && m.Store == store })
 }
 
 func readQuorum(a *catalog.Assignment, w int) int { return a.Eligible() - w + 1 }
