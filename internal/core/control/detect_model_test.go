@@ -161,11 +161,45 @@ func (m *dumb) now() time.Duration { return m.history[len(m.history)-1].at }
 
 // judge says what a node is suspected for.
 func (m *dumb) judge(node string, nodes []string) (Suspicion, bool) {
+	if s, ok := m.rebooted(node, nodes[0]); ok {
+		return s, true
+	}
+	if s, ok := m.sick(node); ok || node == nodes[0] {
+		return s, ok
+	}
 	run, index := m.registered(node)
+	words, reached := map[string]word{nodes[0]: m.says("", run)}, false
+	for _, by := range nodes[1:] {
+		if by != node {
+			words[by] = m.says(by, run)
+		}
+	}
+	for _, by := range nodes {
+		reached = reached || words[by].reaches
+	}
+	if s, ok := m.eager(words, nodes); ok && !reached {
+		s.Node = run
+		return s, true
+	}
+	s := Suspicion{Node: run, By: nodes[:1]}
+	heard, ever := m.heard(run)
+	if ever {
+		s.Symptom, s.Since = Expired, heard
+		return s, m.now() >= heard+m.l.LivenessTTL
+	}
+	patience := m.l.LivenessTTL
+	if index < m.begun && !reached {
+		patience = m.l.TakeoverGrace
+	}
+	s.Symptom, s.Since = Unheard, m.history[index].at
+	return s, m.now() >= s.Since+patience
+}
+
+func (m *dumb) rebooted(node, self string) (Suspicion, bool) {
+	run, _ := m.registered(node)
 	s := Suspicion{Node: run}
 	for _, h := range m.history {
-		later := h.run
-		by := nodes[0]
+		later, by := h.run, self
 		if h.call == "report" && h.of.Up && h.of.Node.Node == node && h.run.Node != node {
 			later, by = h.of.Node, h.run.Node
 		} else if h.call != "up" && h.call != "beat" && h.call != "report" {
@@ -178,11 +212,14 @@ func (m *dumb) judge(node string, nodes []string) (Suspicion, bool) {
 			s.By = append(s.By, by)
 		}
 	}
-	if slices.Sort(s.By); len(s.By) > 0 {
-		s.By = slices.Compact(s.By)
-		return s, true
-	}
-	sick := false
+	slices.Sort(s.By)
+	s.By = slices.Compact(s.By)
+	return s, len(s.By) > 0
+}
+
+func (m *dumb) sick(node string) (s Suspicion, sick bool) {
+	run, index := m.registered(node)
+	s = Suspicion{Node: run, By: []string{node}}
 	for _, h := range m.history[index:] {
 		if h.call != "beat" || h.run != run {
 			continue
@@ -193,63 +230,36 @@ func (m *dumb) judge(node string, nodes []string) (Suspicion, bool) {
 			s.Since = h.at - h.beat.Stalled
 		}
 	}
-	if sick {
-		s.By = []string{node}
-		return s, true
-	}
-	s.Detail = ""
-	if node == nodes[0] {
-		return s, false
-	}
-	reached := false
-	words := map[string]word{nodes[0]: m.says("", run)}
-	for _, by := range nodes[1:] {
-		if by != node {
-			words[by] = m.says(by, run)
-		}
-	}
-	for _, by := range nodes {
-		reached = reached || words[by].reaches
-	}
+	return s, sick
+}
+
+// eager is what follows from how sessions ended, if nobody reaches the run.
+func (m *dumb) eager(words map[string]word, nodes []string) (s Suspicion, ok bool) {
 	for _, e := range []Ending{Refused, Reset} {
-		var lost time.Duration
-		s.By = nil
+		s = Suspicion{Symptom: Gone}
 		for _, by := range nodes {
-			w := words[by]
-			if w.ever && !w.reaches && w.ending == e {
-				if len(s.By) == 0 || w.since < lost {
-					lost = w.since
+			if w := words[by]; w.ever && !w.reaches && w.ending == e {
+				if len(s.By) == 0 || w.since < s.Since {
+					s.Since = w.since
 				}
 				s.By = append(s.By, by)
 			}
 		}
 		for _, by := range nodes {
 			if w := words[by]; w.wasReached {
-				lost = max(lost, w.lastReach)
+				s.Since = max(s.Since, w.lastReach)
 			}
 		}
-		s.Since = lost
-		if len(s.By) > 0 && !reached && e == Refused {
-			s.Symptom = Gone
+		if len(s.By) == 0 {
+			continue
+		}
+		if e == Refused {
 			return s, true
 		}
-		if len(s.By) > 0 && !reached && m.now() >= lost+m.l.EagerGrace {
-			s.Symptom = Broken
-			return s, true
-		}
+		s.Symptom = Broken
+		return s, m.now() >= s.Since+m.l.EagerGrace
 	}
-	s.By = nodes[:1]
-	heard, ever := m.heard(run)
-	if ever {
-		s.Symptom, s.Since = Expired, heard
-		return s, m.now() >= heard+m.l.LivenessTTL
-	}
-	patience := m.l.LivenessTTL
-	if index < m.begun && !reached {
-		patience = m.l.TakeoverGrace
-	}
-	s.Symptom, s.Since = Unheard, m.history[index].at
-	return s, m.now() >= s.Since+patience
+	return s, false
 }
 
 // cluster makes inputs as a mesh would: what a run says comes within its session, and a session ends before the next begins.
