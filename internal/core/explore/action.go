@@ -11,29 +11,30 @@ type Kind uint8
 
 // The kinds of step. A and B of an Action are nodes unless it says otherwise.
 const (
-	Append  Kind = iota // the owner A appends a record
-	Sync                // the oldest thing that A has written becomes durable
-	Deliver             // B takes the oldest message that is on its way from A
-	Break               // the session of A and B ends and another begins
-	Crash               // A ends at once; what was not durable is lost
-	Restart             // A starts again, registers, and hears what the catalog said to it last
-	Wipe                // the store of A, which is down, is lost
-	Record              // the controller records a transition
-	Seal                // A takes the controller's seal
-	Choose              // the controller chooses by the answers of the nodes in A, a set, ties as B says, and commits
-	Apply               // A hears the next thing that the catalog says
-	Grow                // the controller names a copy that is to learn
-	Decide              // the catalog decides on proposal A and says so
-	Lose                // the catalog decides on proposal A; its answer is lost
-	Again               // the owner A does not wait for the catalog's answer any longer, and proposes again
+	Append    Kind = iota // the owner A appends a record
+	Sync                  // the oldest thing that A has written becomes durable, or what it looks for in its log is found
+	Deliver               // B takes the oldest message that is on its way from A
+	Break                 // the session of A and B ends and another begins
+	Crash                 // A ends at once; what was not durable is lost
+	SaveCrash             // A has just written a snapshot of what it knows to be confirmed, and ends
+	Restart               // A starts again, registers, and hears what the catalog said to it last
+	Wipe                  // the store of A, which is down, is lost
+	Record                // the controller records a transition
+	Seal                  // A takes the controller's seal, perhaps when the transition has been committed already
+	Choose                // the controller chooses by the answers of the nodes in A, a set, ties as B says, and commits
+	Apply                 // A hears the next thing that the catalog says
+	Grow                  // the controller names a copy that is to learn
+	Decide                // the catalog decides on proposal A and says so
+	Lose                  // the catalog decides on proposal A; its answer is lost
+	Again                 // the owner A does not wait for the catalog's answer any longer, and proposes again
 )
 
 var kinds = [...]string{
-	"append", "sync", "deliver", "break", "crash", "restart", "wipe", "record", "seal", "choose", "apply", "grow", "decide", "lose", "again",
+	"append", "sync", "deliver", "break", "crash", "save-crash", "restart", "wipe", "record", "seal", "choose", "apply", "grow", "decide", "lose", "again",
 }
 
 // arguments is how many numbers each kind is written with.
-var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 0, 1, 2, 1, 0, 1, 1, 1}
+var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 1, 0, 1, 1, 1}
 
 // Action is one step of a schedule.
 type Action struct {

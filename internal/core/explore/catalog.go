@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -84,7 +85,8 @@ func (x *explorer) firstCatalog() *cat {
 		}
 	}
 	items = append(items, catalog.DeclareResource(catalog.Resource{
-		VHost: catalog.DefaultVHost, Name: "q", Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{}, Policy: "majority_durable",
+		VHost: catalog.DefaultVHost, Name: "q", Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{},
+		Policy: cmp.Or(x.bounds.Policy, "majority_durable"),
 	}, ident.Instance{Node: nodeName(0), Store: storeID(0, 0), Boot: 1}, followers, 1))
 	cmd, err := catalog.Encode(items...)
 	if err != nil {

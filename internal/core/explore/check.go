@@ -121,7 +121,7 @@ func (w *world) show(seen map[string]int) {
 		}
 	}
 	for _, p := range w.proposals {
-		if n := w.nodes[p.of]; n.up && n.change == p.change {
+		if w.concerns(&p) {
 			seen["joint"]++
 		} else {
 			seen["a proposal whose owner is gone"]++

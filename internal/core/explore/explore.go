@@ -3,7 +3,7 @@
 // wiped stores, seals, choices, commits, applied roles, cuts and changes of members, within bounds. After every step it checks the
 // invariants of design 2 §11.
 //
-// What is decided, production code decides: core/partition (Copy, Feed), core/control (Cause, Choose, CommitOf, Grow),
+// What is decided, production code decides: core/partition (Copy, Feed, Change), core/control (Cause, Choose, CommitOf, Grow),
 // core/quorum, and the catalog's own state machine with its commands. The package itself plays what performs: a disk whose writes
 // become durable in order, sessions that keep order and lose what is on its way when they end, and the loop of engine/replica that
 // turns messages into calls.
@@ -28,6 +28,7 @@ const MaxEpochs = 7
 // Bounds limit a search.
 type Bounds struct {
 	Copies  int    // admitted at the beginning, of Nodes; where fewer, the catalog lets others learn and be admitted
+	Policy  string // as quorum reads it; "": majority_durable
 	Appends int    // records, of all owners together
 	Epochs  uint64 // the last epoch that a transition may begin; at most MaxEpochs
 	Crashes int

@@ -60,12 +60,13 @@ func (w *world) encode(perm int) []byte {
 
 func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID) byte) []byte {
 	flags := byte(0)
-	for i, f := range []bool{n.up, n.step != nil, n.change != nil, n.asked, w.cat.state.View().Node(nodeName(n.index)).Store == n.instance().Store} {
+	for i, f := range []bool{n.up, n.step != nil, n.change != nil, w.cat.state.View().Node(nodeName(n.index)).Store == n.instance().Store} {
 		if f {
 			flags |= 1 << i
 		}
 	}
-	b = append(b, flags, n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch), byte(len(n.sealing)))
+	b = append(b, flags, n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch), byte(n.disk.snapshot.end().Position),
+		byte(len(n.sealing)))
 	b = append(b, byte(1+slices.Index(w.versions, n.heard)))
 	b = n.disk.log.append(b, perm)
 	for _, id := range n.sealing {
@@ -80,10 +81,10 @@ func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID
 		b = append(b, byte(n.saidHeld))
 	}
 	if n.step != nil {
-		b = append(b, byte(n.step.Kind), byte(n.step.Role), byte(n.step.Epoch), byte(n.step.Tail.Position))
+		b = append(b, byte(n.step.Kind), byte(n.step.Role), byte(n.step.Epoch), byte(n.step.Tail.Position), byte(n.step.Cut.Position))
 	}
 	if n.change != nil {
-		b = w.encodeChange(b, n.change, store)
+		b = n.change.AppendState(b, w.cat.v.a.Version, store)
 	}
 	b = append(b, byte(len(n.feeds)))
 	of := slices.Clone(n.feeds)
@@ -95,16 +96,6 @@ func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID
 		}
 		b = of[i].AppendState(append(b, store(of[i].Store), learner))
 	}
-	return b
-}
-
-func (w *world) encodeChange(b []byte, c *change, store func(ident.StoreID) byte) []byte {
-	b = append(b, byte(w.cat.v.a.Version-c.membership.Version), byte(c.membership.Epoch), byte(len(c.membership.Followers)))
-	at := len(b)
-	for _, m := range c.membership.Followers {
-		b = append(b, store(m.Store))
-	}
-	slices.Sort(b[at:])
 	return b
 }
 
@@ -125,13 +116,16 @@ func (w *world) encodeAnswer(b []byte, i, perm int, store func(ident.StoreID) by
 func (w *world) encodeProposals(b []byte, perm int, store func(ident.StoreID) byte) []byte {
 	var all [][]byte
 	for _, p := range w.proposals {
-		n := w.nodes[p.of]
 		live := byte(0)
-		if n.up && n.boot == p.boot && n.change == p.change {
+		if w.concerns(&p) {
 			live = 1
 		}
-		one := []byte{w.x.perms[perm][p.of], live, byte(p.m.Floor)}
-		one = w.encodeChange(one, p.change, store)
+		one := []byte{w.x.perms[perm][p.of], live, byte(p.m.Floor), byte(w.cat.v.a.Version - p.m.Version), byte(p.m.Epoch)}
+		at := len(one)
+		for _, m := range p.m.Followers {
+			one = append(one, store(m.Store))
+		}
+		slices.Sort(one[at:])
 		evidence := slices.Clone(p.m.Evidence)
 		slices.SortFunc(evidence, func(x, y catalog.Evidence) int { return int(store(x.Store)) - int(store(y.Store)) })
 		for _, e := range evidence {

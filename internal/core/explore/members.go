@@ -1,9 +1,11 @@
 package explore
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
 )
 
@@ -29,52 +31,36 @@ func (w *world) admitLearners(n *node) {
 
 func (w *world) beginChange(n *node, f *feed) {
 	a := n.heard.a
-	next := catalog.Membership{Partition: a.Partition, Version: a.Version, Epoch: a.Epoch, Policy: a.Policy}
-	for _, m := range a.Followers {
-		if m.Node != f.Node {
-			next.Followers = append(next.Followers, m)
-		}
+	c, err := partition.Admission(a, a.Policy, ident.Queue, catalog.Member{Node: f.Node, Store: f.Store})
+	if err != nil {
+		panic(err)
 	}
-	next.Followers = append(next.Followers, catalog.Member{Node: f.Node, Store: f.Store})
-	for _, m := range a.Learners {
-		if m.Store != f.Store {
-			next.Learners = append(next.Learners, m)
-		}
-	}
-	c := &change{membership: next, set: partition.Set{W: wOf(a, 1+len(next.Followers))}}
-	for _, m := range next.Followers {
-		c.set.Followers = append(c.set.Followers, m.Store)
-	}
-	n.change, n.asked = c, false
+	n.change = c
+	n.changes++
 	w.resets(n)
 	w.propose(n)
 }
 
 func (w *world) propose(n *node) {
-	c := n.change
-	if n.asked || !n.copy.Open() {
+	m, ok := n.change.Propose(&n.copy, n.instance().Store, func(s ident.StoreID) (uint64, bool) {
+		for i := range n.feeds {
+			if n.feeds[i].Store == s {
+				return n.feeds[i].Durable(), true
+			}
+		}
+		return 0, false
+	})
+	if !ok {
 		return
 	}
-	m := c.membership
-	m.Floor = n.copy.Floor()
-	m.Evidence = []catalog.Evidence{{Store: n.instance().Store, Position: n.copy.Durable().Position}}
-	for i := range n.feeds {
-		if f := &n.feeds[i]; slices.Contains(c.set.Followers, f.Store) {
-			m.Evidence = append(m.Evidence, catalog.Evidence{Store: f.Store, Position: f.Durable()})
-		}
-	}
-	enough := 0
-	for _, e := range m.Evidence {
-		if e.Position >= m.Floor {
-			enough++
-		}
-	}
-	if enough < c.set.W {
-		return
-	}
-	n.asked = true
 	w.tell("proposes members")
-	w.proposals = append(slices.Clone(w.proposals), proposal{n.index, n.boot, c, m})
+	w.proposals = append(slices.Clone(w.proposals), proposal{n.index, n.boot, n.changes, m})
+}
+
+// concerns reports whether an owner waits for the answer to a proposal.
+func (w *world) concerns(p *proposal) bool {
+	n := w.nodes[p.of]
+	return n.up && n.boot == p.boot && n.change != nil && n.changes == p.change
 }
 
 // decide has the catalog decide on a proposal. What it says may be lost; then the owner asks again in time.
@@ -86,18 +72,27 @@ func (w *world) decide(i int, heard bool) {
 	if refused != nil {
 		w.tell("refused: %v", refused)
 	}
-	n := w.nodes[p.of]
-	if !n.up || n.boot != p.boot || n.change != p.change {
+	if !w.concerns(&p) {
 		return
 	}
-	n = w.mine(p.of)
+	n := w.mine(p.of)
+	var answer error
 	switch {
 	case !heard:
-		n.asked = false
-		w.propose(n)
-	case refused != nil && refused.Code != catalog.VersionMoved && refused.Code != catalog.TransitionMoved:
-		n.change, n.asked = nil, false
+		answer = errLost
+	case refused != nil:
+		answer = refused
+	}
+	switch n.change.Answered(answer) {
+	case partition.Stays:
+	case partition.Ended:
+		n.change = nil
 		w.resets(n)
+	case partition.Unknown:
+		n.change.Again()
+		w.propose(n)
 	}
 	w.flush(n)
 }
+
+var errLost = errors.New("the answer is lost")

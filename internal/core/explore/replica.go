@@ -67,13 +67,13 @@ func (w *world) sets(n *node) []partition.Set {
 
 // joint adds the set of the change that is under way.
 func (n *node) joint(sets []partition.Set) []partition.Set {
-	if n.change != nil && n.heard.a.Version > n.change.membership.Version {
-		n.change, n.asked = nil, false
+	if n.change != nil && n.change.Over(n.heard.a.Version) {
+		n.change = nil
 	}
 	if n.change == nil {
 		return sets
 	}
-	return append(sets, n.change.set)
+	return append(sets, n.change.Set())
 }
 
 func (w *world) resets(n *node) {
@@ -167,7 +167,7 @@ func (w *world) standing(n *node, from int, m message) {
 		return
 	}
 	f.Lose()
-	if !f.learner && !n.copy.Returned(f.Store, m.epoch, m.at) {
+	if !n.copy.Returned(f.Store, m.epoch, m.at) {
 		w.breaks("a follower that lost nothing came back shorter: %s", nodeName(from))
 	}
 	at := m.log.end()
@@ -268,6 +268,9 @@ func (w *world) flush(n *node) {
 // seal takes the controller's question.
 func (w *world) seal(n *node) {
 	p := w.cat.v.a.Pending
+	if p == nil {
+		p = &catalog.Pending{Epoch: w.cat.v.a.Epoch, ID: "late"}
+	}
 	n.sealing = append(n.sealing, p.ID)
 	var err error
 	w.do(n, func(fx *partition.Effects) { err = n.copy.Seal(p.Epoch, fx) })

@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/partition"
@@ -27,11 +29,14 @@ func (w *world) actions() []Action {
 		}
 		if int(w.used.crashes) < b.Crashes {
 			add(Crash, i, 0)
+			if n.savable() > n.disk.snapshot.end().Position {
+				add(SaveCrash, i, 0)
+			}
 		}
-		if n.asked && int(w.used.breaks) < b.Breaks {
+		if n.change != nil && int(w.used.breaks) < b.Breaks {
 			add(Again, i, 0)
 		}
-		if a.Pending != nil && w.answers[i] == nil && len(n.sealing) == 0 {
+		if a.Pending != nil && w.answers[i] == nil && len(n.sealing) == 0 || w.lateSeal(n) {
 			add(Seal, i, 0)
 		}
 		for j := range Nodes {
@@ -128,8 +133,8 @@ func (w *world) act(a Action) bool {
 		w.part(i, int(a.B))
 		w.meet(i, int(a.B))
 		return true
-	case Crash:
-		return w.crash(i)
+	case Crash, SaveCrash:
+		return w.crash(i, a.Kind == SaveCrash)
 	case Restart:
 		return w.restart(i)
 	case Wipe:
@@ -137,7 +142,7 @@ func (w *world) act(a Action) bool {
 	case Apply:
 		return w.heardNext(i)
 	case Seal:
-		if w.cat.v.a.Pending == nil || !w.nodes[i].up {
+		if !w.nodes[i].up || w.cat.v.a.Pending == nil && !w.lateSeal(w.nodes[i]) {
 			return false
 		}
 		w.seal(w.mine(i))
@@ -188,17 +193,24 @@ func (w *world) govern(a Action) bool {
 		w.decide(int(a.A), a.Kind == Decide)
 		return true
 	case Again:
-		n := w.nodes[a.A]
-		if !n.up || !n.asked || len(w.proposals) > 1 {
+		waits := slices.ContainsFunc(w.proposals, func(p proposal) bool { return p.of == int(a.A) && w.concerns(&p) })
+		if !waits || len(w.proposals) > 1 {
 			return false
 		}
 		w.used.breaks++
-		n = w.mine(n.index)
-		n.asked = false
+		n := w.mine(int(a.A))
+		n.change.Answered(errLost)
+		n.change.Again()
 		w.propose(n)
 		return true
 	}
 	return false
+}
+
+// lateSeal reports whether the seal of the transition that was committed last may still come to a copy and do anything there.
+func (w *world) lateSeal(n *node) bool {
+	a := w.cat.v.a
+	return a.Pending == nil && a.Epoch > 1 && n.copy.Promise() < a.Epoch && !n.copy.Applying()
 }
 
 // must has the catalog do what it cannot refuse.
@@ -282,15 +294,21 @@ func (w *world) hearing(n *node, v *version) {
 
 func (w *world) reopen(n *node) {
 	n.copy = partition.Open(n.image())
-	n.log, n.step, n.feeds, n.change, n.asked, n.sealing, n.saidHeld = n.disk.log, nil, nil, nil, false, nil, 0
+	n.log, n.step, n.feeds, n.change, n.sealing, n.saidHeld = n.disk.log, nil, nil, nil, nil, 0
 }
 
-func (w *world) crash(i int) bool {
+// savable is how far a snapshot can go.
+func (n *node) savable() uint64 { return min(n.copy.Confirmed(), n.disk.log.end().Position) }
+
+func (w *world) crash(i int, save bool) bool {
 	if !w.nodes[i].up || int(w.used.crashes) >= w.x.bounds.Crashes {
 		return false
 	}
 	w.used.crashes++
 	n := w.mine(i)
+	if save {
+		n.disk.snapshot = n.disk.log.at(n.savable())
+	}
 	w.reopen(n)
 	n.copy, n.up = partition.Copy{}, false
 	for j := range Nodes {

@@ -57,8 +57,8 @@ type node struct {
 	step     *partition.Effect // being made durable
 	heard    *version
 	feeds    []feed
-	change   *change
-	asked    bool     // the change is proposed, and not answered
+	change   *partition.Change
+	changes  uint8    // counts them
 	sealing  []string // transitions whose seals wait
 	saidHeld uint64
 	early    bool // it was cut already, for CutBeforePromise
@@ -66,10 +66,11 @@ type node struct {
 
 // disk is what a crash leaves.
 type disk struct {
-	promise uint64
-	role    partition.Role
-	epoch   uint64
-	log     *entry
+	promise  uint64
+	role     partition.Role
+	epoch    uint64
+	log      *entry
+	snapshot *entry
 }
 
 // feed is what an owner does for one other copy.
@@ -78,17 +79,11 @@ type feed struct {
 	learner bool
 }
 
-// change is a change of members under way.
-type change struct {
-	membership catalog.Membership
-	set        partition.Set
-}
-
 // proposal is a change that the catalog has not decided on.
 type proposal struct {
 	of     int
 	boot   uint64
-	change *change
+	change uint8
 	m      catalog.Membership
 }
 
@@ -116,7 +111,10 @@ func (n *node) instance() ident.Instance {
 
 // image is what storage would find.
 func (n *node) image() partition.Image {
-	return partition.Image{Partition: thePartition, Promise: n.disk.promise, Role: n.disk.role, RoleEpoch: n.disk.epoch, Tail: n.disk.log.end()}
+	return partition.Image{
+		Partition: thePartition, Promise: n.disk.promise, Role: n.disk.role, RoleEpoch: n.disk.epoch, Tail: n.disk.log.end(),
+		Snapshot: n.disk.snapshot.end(),
+	}
 }
 
 func (n *node) clone() *node {
@@ -127,6 +125,9 @@ func (n *node) clone() *node {
 		c.feeds[i].Feed = n.feeds[i].Feed.Clone()
 	}
 	c.sealing = slices.Clone(n.sealing)
+	if n.change != nil {
+		c.change = n.change.Clone()
+	}
 	return &c
 }
 
@@ -305,7 +306,7 @@ func (w *world) meet(a, b int) {
 	}
 }
 
-// durable lets the oldest write of a node become durable. It is false where there is none.
+// durable lets the oldest write of a node become durable, or what it looks for be found. It is false where there is none.
 func (w *world) durable(n *node) bool {
 	switch {
 	case !n.up:
@@ -326,6 +327,10 @@ func (w *world) durable(n *node) bool {
 			w.tell("role %s of epoch %d is durable", e.Role, e.Epoch)
 		case partition.DropEnd:
 			w.drop(n, e.Tail.Position)
+		case partition.FindTail:
+			w.findTail(n, e)
+			w.flush(n)
+			return true
 		default:
 			panic("explore: no such step")
 		}
@@ -368,13 +373,11 @@ func (w *world) perform(n *node, e *partition.Effect) {
 		if w.x.fault == SealedBeforeSync {
 			w.do(n, n.copy.Saved)
 		}
-	case partition.SaveRole:
+	case partition.SaveRole, partition.FindTail:
 		n.step = e
 	case partition.DropEnd:
 		n.step = e
 		n.log = n.log.at(e.Tail.Position)
-	case partition.FindTail:
-		w.findTail(n, e)
 	case partition.WriteMark:
 		for i := range n.feeds {
 			w.probe(n, &n.feeds[i])
@@ -386,13 +389,13 @@ func (w *world) perform(n *node, e *partition.Effect) {
 		w.append(n, true)
 	case partition.Assumed:
 		w.tell("is %s of epoch %d", e.Role, e.Epoch)
-		n.feeds, n.change, n.asked = nil, nil, false
+		n.feeds, n.change = nil, nil
 		w.sayStanding(n)
 	case partition.Advanced:
 		w.advanced(n, e.Position)
 	case partition.Closed:
 		w.tell("closed")
-		n.feeds, n.change, n.asked = nil, nil, false
+		n.feeds, n.change = nil, nil
 	case partition.SealReady:
 		w.answerSeals(n)
 	case partition.Refused:
