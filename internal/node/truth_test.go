@@ -130,3 +130,47 @@ func TestWithoutAQuorumOfTheCatalog(t *testing.T) {
 	}
 	t.Log(said.Text)
 }
+
+// A publish that goes to queues of several owners is confirmed when all of them have it, and not before.
+func TestAFanOutIsConfirmedByAllOwners(t *testing.T) {
+	c := newCluster(t, 12, 3)
+	c.sim.RunFor(3 * time.Second)
+	u := c.nodes[0].login(0)
+	owners := map[int]string{}
+	for i := 0; len(owners) < 3; i++ {
+		name := fmt.Sprint("q", i)
+		u.declare(durable(name))
+		owners[c.owner(name)] = name
+		u.ask("bind", func(done func(*broker.Error)) {
+			u.s.Bind(catalog.Binding{Source: "amq.fanout", Destination: name}, done)
+		})
+	}
+	send := func(body string) {
+		u.box.Post(func() {
+			m := broker.Message{Exchange: "amq.fanout", Body: [][]byte{[]byte(body)}}
+			if err := u.s.Publish(broker.Tag{Channel: 1, Seq: 1}, &m); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	send("a")
+	c.await("the confirm", func() bool { return u.confirmed == 1 })
+	for _, name := range owners {
+		if got := u.info(name); got.Messages != 1 {
+			t.Fatalf("%s holds %d messages", name, got.Messages)
+		}
+	}
+	c.kill(2)
+	send("b")
+	c.sim.RunFor(5 * time.Second)
+	if u.confirmed != 1 {
+		t.Fatal("confirmed while one of its owners was gone")
+	}
+	c.restart(2)
+	c.await("the confirm", func() bool { return u.confirmed == 2 })
+	for _, name := range owners {
+		if got := u.info(name); got.Messages != 2 {
+			t.Fatalf("%s holds %d messages", name, got.Messages)
+		}
+	}
+}
