@@ -55,6 +55,8 @@ type Config struct {
 	// Joining says that a fresh store waits to be told the catalog of a cluster, and Peers who was in it when that was known last.
 	Joining bool
 	Peers   []mesh.Peer
+	// Failed, if not nil, is told once why the node cannot go on: errors that wrap consensus.ErrRemoved, or of the journal.
+	Failed func(error)
 	// PID is the process, for operators; 0: it is none.
 	PID int
 	// PeersChanged, if not nil, is told who the other nodes are, when the catalog says so.
@@ -98,6 +100,7 @@ type Node struct {
 
 	mesh        mesh.Mesh                 // nil: alone
 	sessions    map[string]ident.Instance // with whom there is one, by node
+	leaving     map[string]mesh.Peer      // removed lately; on the catalog's loop
 	unreachable map[string]string         // why the last attempt to reach a node failed
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
 	questions   questions
@@ -121,7 +124,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	n := &Node{
 		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
-		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, gone: map[string]bool{},
+		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
 	}
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
@@ -312,6 +315,9 @@ func (n *Node) failed(err error) {
 	n.failure = err
 	n.mu.Unlock()
 	trace.Error(n.env.Trace, "node.failed", slog.String("error", err.Error()))
+	if n.cfg.Failed != nil {
+		n.cfg.Failed(err)
+	}
 	n.finishStart(err)
 }
 

@@ -3,7 +3,9 @@ package node
 import (
 	"encoding/binary"
 	"log/slog"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -286,27 +288,51 @@ func (t transport) Send(to uint64, msg []byte) {
 	}
 }
 
+// farewell is how long a node that was removed is still spoken to: it is to learn of it, and stop.
+const farewell = 10 * time.Second
+
 // peersChanged tells the mesh who the other nodes are, by the catalog.
 func (n *Node) peersChanged(changes []catalog.Change) {
-	if n.mesh == nil || !slices.ContainsFunc(changes, func(c catalog.Change) bool {
-		_, before := c.Before.(*catalog.Node)
-		_, after := c.After.(*catalog.Node)
-		return before || after
-	}) {
+	if n.mesh == nil {
 		return
 	}
+	changed := false
+	for _, c := range changes {
+		before, was := c.Before.(*catalog.Node)
+		after, is := c.After.(*catalog.Node)
+		changed = changed || was || is
+		if was && (!is || after == nil) {
+			n.leaving[before.Name] = mesh.Peer{Node: before.Name, Store: before.Store, Address: before.Mesh}
+			n.box.After(farewell, func() {
+				delete(n.leaving, before.Name)
+				n.setPeers()
+			})
+		}
+	}
+	if changed {
+		n.setPeers()
+	}
+}
+
+func (n *Node) setPeers() {
 	var list []mesh.Peer
+	leaving := maps.Clone(n.leaving)
+	delete(leaving, n.local.Node)
 	n.View(func(v *catalog.View) {
 		for _, o := range v.Nodes() {
+			delete(leaving, o.Name) // it is back
 			if o.Name != n.local.Node && o.Mesh != "" {
 				list = append(list, mesh.Peer{Node: o.Name, Store: o.Store, Address: o.Mesh})
 			}
 		}
 	})
-	n.mesh.SetPeers(list)
 	if n.cfg.PeersChanged != nil {
-		n.cfg.PeersChanged(list)
+		n.cfg.PeersChanged(slices.Clone(list))
 	}
+	for _, name := range slices.Sorted(maps.Keys(leaving)) {
+		list = append(list, leaving[name])
+	}
+	n.mesh.SetPeers(list)
 }
 
 // Reader implements gateway.Directory: the copy here of a partition that another node owns, if the catalog says that it follows.

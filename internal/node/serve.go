@@ -15,6 +15,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/gateway"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/storage"
@@ -65,6 +66,7 @@ type server struct {
 	amqp      *amqp.Server
 	admin     *admin.Server
 	backend   *backend
+	removed   chan error // from the cluster: there is nothing left for the node to do
 }
 
 // Serve runs one node on this machine until ctx ends, and then stops it in order. It returns an error if the node cannot start, or not
@@ -74,7 +76,7 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	if opt.Trace == nil {
 		opt.Trace = trace.Discard
 	}
-	s := &server{cfg: cfg, opt: opt, listeners: map[string]net.Listener{}}
+	s := &server{cfg: cfg, opt: opt, listeners: map[string]net.Listener{}, removed: make(chan error, 1)}
 	if err := s.listen(); err != nil {
 		return err
 	}
@@ -105,8 +107,12 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 			Mesh: s.node.cfg.Mesh, Boot: s.node.local.Boot, Took: time.Since(start),
 		})
 	}
-	<-ctx.Done()
-	return s.stop()
+	select {
+	case <-ctx.Done():
+		return s.stop()
+	case err := <-s.removed:
+		return errors.Join(err, s.stop())
+	}
 }
 
 // listen takes the addresses before anything is touched, so that one that is taken costs nothing.
@@ -168,7 +174,7 @@ func (s *server) openNode(ctx context.Context) error {
 		host, _, _ = net.SplitHostPort(meshed) // an address is one
 	}
 	n, err := New(env, Config{
-		Name: s.cfg.Name, Dir: s.cfg.Data, Undertaker: session.Undertaker{}, Mesh: meshed, Zone: s.cfg.Zone, Joining: place.joining(), PID: os.Getpid(),
+		Name: s.cfg.Name, Dir: s.cfg.Data, Undertaker: session.Undertaker{}, Mesh: meshed, Zone: s.cfg.Zone, Joining: place.joining(), PID: os.Getpid(), Failed: s.failed,
 		AMQP: advertised(s.address("amqp"), at.AMQP, host), Admin: advertised(s.address("admin"), at.Admin, host), PeersChanged: place.peersChanged,
 		Storage: storage.Options{FileSize: s.cfg.Disk.File, LowWater: s.cfg.Disk.Low, HighWater: s.cfg.Disk.High},
 		Limits: gateway.Limits{
@@ -185,6 +191,13 @@ func (s *server) openNode(ctx context.Context) error {
 		return errors.Join(err, s.stopNode())
 	}
 	return nil
+}
+
+// failed is told why the node cannot go on. What it holds can be looked at until an operator stops it, unless it is a member no more.
+func (s *server) failed(err error) {
+	if errors.Is(err, consensus.ErrRemoved) {
+		s.removed <- err // the first and only one
+	}
 }
 
 // startNode waits until clients may come, which takes a quorum of the catalog. It returns context.Canceled where ctx ended before.

@@ -549,3 +549,29 @@ func TestAnOwnerThatIsChosenAgainFeedsItsCopies(t *testing.T) {
 	}
 	g.same(0, 1, 2)
 }
+
+// A node that comes back with another store takes its own place again: it learns beside the place that is kept for the old store.
+func TestANodeWithAnotherStoreTakesItsPlaceAgain(t *testing.T) {
+	g := newTrio(t, 12, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	for i := range 10 {
+		c.publish(fmt.Sprint("m", i))
+		g.run(2)
+	}
+	g.nodes[1].kill()
+	g.nodes[1].disk = newDisk()
+	g.nodes[1].disk.id = ident.StoreID{9}
+	a := *g.assignment()
+	a.Version++
+	a.Learners = []catalog.Member{g.nodes[1].place()}
+	g.assign(a)
+	g.nodes[1].restart()
+	g.run(100)
+	c.publish("last")
+	g.run(100)
+	if got := g.assignment(); len(got.Learners) != 0 || len(got.Followers) != 2 || !got.Member(ident.StoreID{9}) || got.Member(ident.StoreID{2}) {
+		t.Fatalf("the members are %+v, learners %+v", got.Followers, got.Learners)
+	}
+	g.same(0, 1, 2)
+}
