@@ -104,6 +104,58 @@ func (w *world) checkChoice(d *control.Decision) {
 	}
 }
 
+// bound reports whether a step that is possible is bound to be taken at last, whatever else happens.
+func (w *world) bound(a Action) bool {
+	switch a.Kind {
+	case Sync, Deliver, Restart, Choose, Apply, Grow, Decide:
+		return true
+	case Seal:
+		return w.cat.v.a.Pending != nil
+	case Record:
+		return control.Cause(w.cat.v.a, w.cat.state.View()) != ""
+	}
+	return false
+}
+
+// rests reports whether nothing is bound to happen.
+func (w *world) rests() bool {
+	for _, a := range w.actions() {
+		if w.bound(a) && w.take(a) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// unfinished says what a cluster at rest has not come to: all nodes run then, and no session is lost. Where a store was lost that had
+// been admitted, a transition may wait for it; and one that would exceed the bounds does not begin.
+func (w *world) unfinished() string {
+	a := w.cat.v.a
+	switch {
+	case a.Pending != nil && len(w.lost) > 0, a.Epoch >= w.x.bounds.Epochs && control.Cause(a, w.cat.state.View()) != "":
+		return ""
+	case a.Pending != nil:
+		return "a transition is pending"
+	case a.Eligible() < Nodes || len(a.Learners) > 0:
+		return fmt.Sprintf("%d copies are admitted, and %d learn", a.Eligible(), len(a.Learners))
+	case w.nodes[nodeIndex(a.Owner.Node)].instance() != a.Owner:
+		return "" // its store was lost: that it is gone for good, a later issue's controller will see
+	}
+	owner := w.nodes[nodeIndex(a.Owner.Node)]
+	if !owner.copy.Serving() || owner.copy.Epoch() != a.Epoch {
+		return "the owner does not serve"
+	}
+	for _, n := range w.nodes {
+		if a.Member(n.instance().Store) && (n.disk.log != owner.log || n.copy.Confirmed() != owner.copy.Confirmed() || n.log != owner.log) {
+			return fmt.Sprintf("%s has the log %s, confirmed to %d", nodeName(n.index), n.log, n.copy.Confirmed())
+		}
+	}
+	if owner.copy.Confirmed() != owner.log.end().Position {
+		return "not all is confirmed"
+	}
+	return ""
+}
+
 // show counts what a state shows.
 func (w *world) show(seen map[string]int) {
 	a := w.cat.v.a

@@ -120,23 +120,41 @@ func (s *search) run(first *world) {
 		for i := range level {
 			p := level[i]
 			level[i].w = nil
-			for _, a := range p.w.actions() {
-				w := p.w.take(a)
-				switch {
-				case w == nil:
-				case w.clogged:
-					s.r.Clogged++
-				default:
-					s.r.Steps++
-					if !s.add(w, p.at, a, &next) {
-						return
-					}
-				}
+			if !s.expand(p, &next) {
+				return
 			}
 		}
 		level = next
 	}
 	s.r.Complete = s.r.Clogged == 0
+}
+
+// expand takes every step from a state. It returns false where the search ends.
+func (s *search) expand(p place, next *[]place) bool {
+	rests := true
+	for _, a := range p.w.actions() {
+		w := p.w.take(a)
+		if w == nil {
+			continue
+		}
+		rests = rests && !p.w.bound(a)
+		if w.clogged {
+			s.r.Clogged++
+			continue
+		}
+		s.r.Steps++
+		if !s.add(w, p.at, a, next) {
+			return false
+		}
+	}
+	if rests {
+		s.r.Seen["at rest"]++
+		if why := p.w.unfinished(); why != "" {
+			s.r.Violation, s.r.Schedule = "9: nothing is left to do, and "+why, s.schedule(p.at)
+			return false
+		}
+	}
+	return true
 }
 
 // add notes a state if it is new. It returns false where the search ends.
@@ -199,10 +217,18 @@ func Play(b Bounds, f Fault, script []string) (string, error) {
 			return out.String(), fmt.Errorf("step %q cannot be taken", line)
 		}
 		w = next
-		fmt.Fprintf(&out, "%s: %s\n", line, strings.Join(x.told, "; "))
+		if out.WriteString(line); len(x.told) > 0 {
+			out.WriteString(": " + strings.Join(x.told, "; "))
+		}
+		out.WriteString("\n")
 		if w.broken != "" {
 			fmt.Fprintf(&out, "BROKEN: %s\n", w.broken)
 			return out.String(), nil
+		}
+	}
+	if w.rests() {
+		if why := w.unfinished(); why != "" {
+			fmt.Fprintf(&out, "BROKEN: 9: nothing is left to do, and %s\n", why)
 		}
 	}
 	out.WriteString(w.describe())

@@ -192,7 +192,6 @@ func (w *world) heldBy(n *node, from int, m message) {
 
 func (w *world) progressed(n *node, f *feed) {
 	w.do(n, func(fx *partition.Effects) { n.copy.Progressed(f.Store, n.copy.Epoch(), f.Durable(), fx) })
-	w.admitLearners(n)
 }
 
 // append has an owner append an entry and feed it.
@@ -252,6 +251,7 @@ func (w *world) extend(n *node, from int, m message) {
 // flush says what gathered.
 func (w *world) flush(n *node) {
 	if n.copy.Role() == partition.Owner {
+		w.admitLearners(n)
 		for i := range n.feeds {
 			if f := &n.feeds[i]; f.Tells(n.copy.Confirmed()) {
 				w.send(n, f.Node, message{kind: extend, epoch: n.copy.Epoch(), at: n.copy.Confirmed()})
@@ -292,7 +292,11 @@ func (w *world) answerSeals(n *node) {
 
 // answer reaches the controller, which keeps what it is asked for.
 func (w *world) answer(n *node, a control.Answer) {
-	w.tell("answers %s: %d, confirmed %d %s", a.Transition, a.Tail.Position, a.Confirmed, a.Refused)
+	if a.Refused != "" {
+		w.tell("refuses %s: %s", a.Transition, a.Refused)
+	} else {
+		w.tell("answers %s: %d, confirmed %d", a.Transition, a.Tail.Position, a.Confirmed)
+	}
 	if p := w.cat.v.a.Pending; p != nil && p.ID == a.Transition {
 		w.answers[n.index] = &a
 	}

@@ -328,6 +328,7 @@ func (w *world) durable(n *node) bool {
 		case partition.DropEnd:
 			w.drop(n, e.Tail.Position)
 		case partition.FindTail:
+			w.tell("finds where epoch %d began: %d", e.Cut.Epoch, e.Cut.Position)
 			w.findTail(n, e)
 			w.flush(n)
 			return true

@@ -192,10 +192,9 @@ func (r *replica) heldBy(m protocol.Held) {
 	r.catchUp(f)
 }
 
-// progressed tells the protocol, and has a learner admitted that has caught up.
+// progressed tells the protocol.
 func (r *replica) progressed(f *feed) {
 	r.step(func(fx *partition.Effects) { r.copy.Progressed(f.Store, r.copy.Epoch(), f.Durable(), fx) })
-	r.admitLearners()
 }
 
 // feedBatch sends a batch at the moment that it is given to this node's own storage: before any sync (design 2 §2, early replication).

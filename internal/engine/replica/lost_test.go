@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -79,4 +80,35 @@ func TestANewStoreLearnsInItsOwnPlace(t *testing.T) {
 		t.Fatalf("confirmed below %d with the new store, want 7", at)
 	}
 	g.same(0, 2)
+}
+
+// The owner's own disk is the last to hold what a learner must. Nobody says anything afterwards, and the learner is admitted.
+func TestALearnerIsAdmittedThatWasFasterThanTheOwner(t *testing.T) {
+	g := newTrio(t, 13, 2)
+	g.declare(catalog.Queue)
+	owner := g.nodes[0]
+	owner.kill()
+	owner.restart()
+	a := *g.assignment()
+	bs := owner.disk.copies[part].batches
+	end := bs[len(bs)-1].tail
+	a.Epoch, a.Version, a.Owner, a.Learners = 2, a.Version+1, owner.local, []catalog.Member{g.nodes[1].place()}
+	a.Starts = append(slices.Clone(a.Starts), catalog.HistoryStart{
+		Epoch: 2, Position: end.Position, Offset: end.Offset, Link: end.Link, Node: owner.name,
+	})
+	g.assign(a)
+	if !g.sim.RunUntil(func() bool { return owner.disk.copies[part].image.RoleEpoch == 2 }, time.Second) {
+		t.Fatal("the owner does not begin its epoch")
+	}
+	owner.disk.stuck = true
+	g.run(50)
+	if s := g.nodes[1].status(); s.Durable != end.Position+1 {
+		t.Fatalf("the learner holds the log up to %d, want %d, the epoch's mark", s.Durable, end.Position+1)
+	}
+	owner.disk.stuck = false
+	owner.store.run()
+	g.run(100)
+	if got := g.assignment(); len(got.Followers) != 1 || len(got.Learners) != 0 {
+		t.Fatalf("followers %v, learners %v", got.Followers, got.Learners)
+	}
 }

@@ -41,7 +41,8 @@ func (r *replica) resets() {
 	r.step(func(fx *partition.Effects) { r.copy.Assign(a, fx) })
 }
 
-// admitLearners makes followers of the learners that hold what a follower must, one at a time.
+// admitLearners makes followers of the learners that hold what a follower must, one at a time. It is called whenever anything has
+// happened: what is missing last may be a learner's progress, this copy's own, or the state that is loaded before it serves.
 func (r *replica) admitLearners() {
 	if r.m.env.Members == nil || r.want.Pending != nil || r.phase < claiming {
 		return

@@ -288,6 +288,7 @@ func (r *replica) Flush() {
 	r.stirred = false
 	if stirred && r.phase >= claiming {
 		r.side.work(r, r.now())
+		r.admitLearners()
 	}
 	if r.phase >= claiming {
 		r.closeBatches(stirred)
