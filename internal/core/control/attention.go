@@ -1,0 +1,347 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/quorum"
+)
+
+// Code names a condition that needs a person. Source: design 6 "Attention".
+type Code string
+
+// The codes, the most pressing first.
+const (
+	CatalogQuorumLost   Code = "catalog-quorum-lost"
+	Contradiction       Code = "contradictory-evidence"
+	BelowHistoryStart   Code = "below-history-start"
+	WaitingForCopies    Code = "waiting-for-copies"
+	StoreClosed         Code = "store-closed"
+	CopyDamaged         Code = "copy-damaged"
+	QuorumCritical      Code = "quorum-critical"
+	UnderReplicated     Code = "under-replicated"
+	DiskLow             Code = "disk-low"
+	LearnerStuck        Code = "learner-stuck"
+	DeadLetterStuck     Code = "dead-letter-stuck"
+	CertificateExpiring Code = "certificate-expiring"
+)
+
+const (
+	// MaxConditions bounds what Attention says.
+	MaxConditions = 1000
+	// maxExamples is how many partitions a condition names.
+	maxExamples   = 5
+	expiringAfter = 14 * 24 * 3600 * 1000 // milliseconds: a node has tried to renew for two weeks by then
+	stuckAfter    = 60 * 1000             // milliseconds without progress
+)
+
+var codes = []Code{
+	CatalogQuorumLost, Contradiction, BelowHistoryStart, WaitingForCopies, StoreClosed, CopyDamaged, QuorumCritical, UnderReplicated, DiskLow,
+	LearnerStuck, DeadLetterStuck, CertificateExpiring,
+}
+
+// Limit is what a condition is limited by; empty where none of them is.
+type Limit string
+
+// The limits.
+const (
+	MissingQuorum    Limit = "missing quorum"
+	StorageFault     Limit = "storage fault"
+	ResourcePressure Limit = "resource pressure"
+	InvalidEvidence  Limit = "invalid evidence"
+)
+
+// Condition is one thing that needs a person.
+type Condition struct {
+	Code    Code   `json:"code"`
+	Subject string `json:"subject"` // a node, a resource with its partition, or what is missing; with Code it names the condition
+	What    string `json:"what"`
+	Since   int64  `json:"since"` // milliseconds since 1970
+	Limit   Limit  `json:"limited_by,omitempty"`
+	Ends    string `json:"ends"` // what would end it
+	Next    string `json:"next"` // the command to begin with
+	// Partitions is how many the condition is about, where it stands for several; the text names the first of them.
+	Partitions int `json:"partitions,omitempty"`
+}
+
+// WaitKind is what a transition waits for.
+type WaitKind uint8
+
+// The kinds of wait.
+const (
+	WaitAnswers WaitKind = iota // too few copies have answered
+	WaitFloor                   // enough have, and none holds all that was confirmed
+	WaitTruth                   // copies contradict each other
+)
+
+// Waiting is a transition that cannot go on.
+type Waiting struct {
+	Partition  ident.Partition
+	Transition string
+	Kind       WaitKind
+	Since      int64 // milliseconds since 1970
+	Answers    int   // that count,
+	Needed     int   // of so many
+	Missing    []string
+	Floor      uint64 // of WaitFloor: the position that must be met,
+	FloorBy    string // and who reported it
+	Reason     string
+}
+
+// NodeState is how a registered node stands.
+type NodeState struct {
+	Node            string
+	Live            bool
+	Closed          bool   // its store takes no more writes
+	Blocked         bool   // publishers must wait: space is low
+	Reason          string // of either
+	Free            uint64 // bytes
+	CertificateEnds int64  // milliseconds since 1970; 0: not known
+}
+
+// CopyState is how one copy stands.
+type CopyState struct {
+	Partition   ident.Partition
+	Node        string
+	Damaged     string // why it does not count
+	Learns      bool
+	Moved       int64  // of a learner: when it last came further, milliseconds since 1970
+	DeadLetters uint64 // kept because they could not be passed on,
+	Stuck       string // and why
+}
+
+// Known is all that attention is drawn from.
+type Known struct {
+	Now      int64 // milliseconds since 1970
+	View     *catalog.View
+	NoQuorum string // why the catalog cannot be changed; "" if it can
+	Nodes    []NodeState
+	Copies   []CopyState
+	Waits    []Waiting
+}
+
+// Attention says what needs a person, the most pressing first and then by subject, at most MaxConditions; total is how many there are.
+// prev is what it said before: what goes on since then keeps its Since, and what is new begins now unless it is known better.
+func Attention(k Known, prev []Condition) (conditions []Condition, total int) {
+	s := survey{k: k, nodes: map[string]NodeState{}, waits: map[ident.Partition]bool{}, damaged: map[ident.Partition][]string{}}
+	for _, n := range k.Nodes {
+		s.nodes[n.Node] = n
+	}
+	if k.NoQuorum != "" {
+		s.add(Condition{
+			Code: CatalogQuorumLost, Subject: "catalog", What: k.NoQuorum + "; what serves goes on, nothing can be declared or moved", Limit: MissingQuorum,
+			Ends: "a majority of the voters can be reached", Next: "tanist node list",
+		})
+	}
+	s.transitions()
+	s.stores()
+	s.copies()
+	s.redundancy()
+	since := map[[2]string]int64{}
+	for _, c := range prev {
+		since[[2]string{string(c.Code), c.Subject}] = c.Since
+	}
+	for i := range s.out {
+		c := &s.out[i]
+		if began, ok := since[[2]string{string(c.Code), c.Subject}]; ok && c.Since == 0 {
+			c.Since = began
+		}
+		if c.Since == 0 {
+			c.Since = k.Now
+		}
+	}
+	slices.SortStableFunc(s.out, func(a, b Condition) int {
+		return cmp.Or(cmp.Compare(slices.Index(codes, a.Code), slices.Index(codes, b.Code)), strings.Compare(a.Subject, b.Subject))
+	})
+	return s.out[:min(len(s.out), MaxConditions)], len(s.out)
+}
+
+type survey struct {
+	k       Known
+	nodes   map[string]NodeState
+	waits   map[ident.Partition]bool
+	damaged map[ident.Partition][]string // nodes
+	out     []Condition
+}
+
+func (s *survey) add(c Condition) { s.out = append(s.out, c) }
+
+// resource gives the names of a partition for people, and the command that shows it.
+func (s *survey) resource(p ident.Partition) (name, show string, ok bool) {
+	a, r := s.k.View.Assignment(p)
+	if a == nil {
+		return "", "", false
+	}
+	name, show = r.Name, "tanist status "+quoted(r.Name)
+	if r.VHost != catalog.DefaultVHost {
+		name, show = r.VHost+": "+name, show+" --vhost "+quoted(r.VHost)
+	}
+	if len(r.Partitions) > 1 {
+		name += fmt.Sprintf(", partition %d", p.Index)
+	}
+	return name, show, true
+}
+
+// quoted is a name as a shell reads it.
+func quoted(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func (s *survey) transitions() {
+	for _, w := range s.k.Waits {
+		name, show, ok := s.resource(w.Partition)
+		if !ok {
+			continue
+		}
+		s.waits[w.Partition] = true
+		c := Condition{Subject: name, Since: w.Since, Limit: MissingQuorum, Next: show}
+		who := strings.Join(w.Missing, ", ")
+		switch w.Kind {
+		case WaitAnswers:
+			c.Code, c.What = WaitingForCopies, fmt.Sprintf("%d of %d answers needed", w.Answers, w.Needed)
+			c.Ends = "copies that are missing answer"
+		case WaitFloor:
+			c.Code, c.What = BelowHistoryStart, fmt.Sprintf("no copy that answered reaches %d, which was confirmed", w.Floor)
+			if w.FloorBy != "" {
+				c.What += ", as " + w.FloorBy + " reported"
+			}
+			c.Ends = "a copy that holds it answers"
+		case WaitTruth:
+			c.Code, c.Limit, c.What, c.Ends = Contradiction, InvalidEvidence, "copies contradict each other", "a person decides which copy is right"
+		}
+		if who != "" {
+			c.What += "; missing: " + who
+			c.Ends += ": " + who
+		}
+		if w.Reason != "" {
+			c.What += "; " + w.Reason
+		}
+		s.add(c)
+	}
+}
+
+func (s *survey) stores() {
+	for _, n := range s.k.Nodes {
+		if n.Closed {
+			s.add(Condition{
+				Code: StoreClosed, Subject: n.Node, What: "its store takes no more writes: " + n.Reason, Limit: StorageFault,
+				Ends: "the node is started again over a sound disk, or replaced", Next: "tanist node list",
+			})
+		} else if n.Blocked {
+			s.add(Condition{
+				Code: DiskLow, Subject: n.Node, What: fmt.Sprintf("publishers wait: %d MiB can still be written", n.Free>>20), Limit: ResourcePressure,
+				Ends: "there is space again, by consuming, retention or a larger disk", Next: "tanist status",
+			})
+		}
+		if n.CertificateEnds != 0 && n.CertificateEnds-s.k.Now <= expiringAfter {
+			what := fmt.Sprintf("its certificate ends in %d hours", (n.CertificateEnds-s.k.Now)/3_600_000)
+			if n.CertificateEnds <= s.k.Now {
+				what = "its certificate has ended: no node makes a new session with it"
+			}
+			s.add(Condition{
+				Code: CertificateExpiring, Subject: n.Node, What: what, Ends: "it has renewed it, or an operator's own is put in its place", Next: "tanist node list",
+			})
+		}
+	}
+}
+
+func (s *survey) copies() {
+	for _, x := range s.k.Copies {
+		name, show, ok := s.resource(x.Partition)
+		if !ok {
+			continue
+		}
+		subject := name + " on " + x.Node
+		if x.Damaged != "" {
+			s.damaged[x.Partition] = append(s.damaged[x.Partition], x.Node)
+			s.add(Condition{
+				Code: CopyDamaged, Subject: subject, What: x.Damaged, Limit: StorageFault,
+				Ends: "the copy is made anew from a healthy one", Next: show,
+			})
+		}
+		if x.Learns && x.Moved != 0 && s.k.Now-x.Moved >= stuckAfter {
+			s.add(Condition{
+				Code: LearnerStuck, Subject: subject, What: "it has caught up nothing more for a minute", Since: x.Moved, Limit: ResourcePressure,
+				Ends: "it comes further, or another node learns in its place", Next: show,
+			})
+		}
+		if x.Stuck != "" {
+			s.add(Condition{
+				Code: DeadLetterStuck, Subject: name, What: fmt.Sprintf("%d dead letters are kept: %s", x.DeadLetters, x.Stuck), Limit: ResourcePressure,
+				Ends: "their exchange takes them, or the policy names another", Next: show,
+			})
+		}
+	}
+}
+
+// redundancy looks at every replicated partition that does not wait already. Those that miss the same nodes stand together, since what
+// would end them is the same.
+func (s *survey) redundancy() {
+	groups := map[[2]string]int{} // index in out
+	registered := len(s.k.View.Nodes())
+	for _, r := range s.k.View.AllResources() {
+		if r.Home != nil {
+			continue
+		}
+		for _, a := range r.Partitions {
+			c, ok := s.redundant(a, r, registered)
+			if !ok || s.waits[a.Partition] {
+				continue
+			}
+			name, show, _ := s.resource(a.Partition)
+			key := [2]string{string(c.Code), c.Subject}
+			i, known := groups[key]
+			if !known {
+				i = len(s.out)
+				groups[key] = i
+				c.What, c.Next = c.What+": "+name, show
+				s.add(c)
+			} else if s.out[i].Partitions < maxExamples {
+				s.out[i].What += "; " + name
+			} else if s.out[i].Partitions == maxExamples {
+				s.out[i].What += "; …"
+			}
+			s.out[i].Partitions++
+		}
+	}
+}
+
+// redundant says what one partition lacks.
+func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource, registered int) (Condition, bool) {
+	e := a.Eligible()
+	w := e // of a policy that cannot be read, the strictest
+	if p, err := quorum.Parse(a.Policy); err == nil {
+		w = quorum.W(p, e, r.Kind)
+	}
+	var missing []string
+	for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
+		n := s.k.View.Node(m.Node)
+		if n == nil || n.Store != m.Store || !s.nodes[m.Node].Live || s.nodes[m.Node].Closed || slices.Contains(s.damaged[a.Partition], m.Node) {
+			missing = append(missing, m.Node)
+		}
+	}
+	slices.Sort(missing)
+	without := strings.Join(missing, ", ")
+	c := Condition{Code: UnderReplicated, Subject: "without " + without, Limit: MissingQuorum, Ends: "they are back, or others have learned in their place: " + without}
+	switch have, want := e-len(missing), min(r.Target(), registered); {
+	case have < w:
+		c.Subject, c.What = "too few without "+without, "too few copies are left to confirm anything"
+	case have == w && have < e:
+		c.Code, c.What = QuorumCritical, "one copy less, and nothing can be confirmed"
+	case have < e:
+		c.What = "copies are missing"
+	case e < want && len(a.Learners) == 0:
+		c.Subject, c.What = fmt.Sprintf("%d of %d copies", e, want), "fewer copies than were asked for"
+		c.Ends, c.Limit = "the missing ones have learned, which begins by itself", ResourcePressure
+	default:
+		return c, false
+	}
+	return c, true
+}

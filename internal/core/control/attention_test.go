@@ -1,0 +1,218 @@
+package control
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/queue"
+)
+
+// healthy is three nodes with a queue q of three copies, and nothing that needs a person.
+func healthy(t *testing.T) Known {
+	w := newWorld(t, "a", "b", "c")
+	w.declare("q", 3, "a", "b", "c")
+	k := Known{Now: 1_000_000_000, View: w.s.View()}
+	for _, n := range []string{"a", "b", "c"} {
+		k.Nodes = append(k.Nodes, NodeState{Node: n, Live: true, Free: 1 << 30})
+		k.Copies = append(k.Copies, CopyState{Partition: ident.Partition{Incarnation: 1}, Node: n})
+	}
+	return k
+}
+
+func said(conditions []Condition) (out []string) {
+	for _, c := range conditions {
+		out = append(out, fmt.Sprintf("%s | %s | %s | %s | %s | %s", c.Code, c.Subject, c.What, c.Limit, c.Ends, c.Next))
+	}
+	return out
+}
+
+type need struct {
+	change func(k *Known)
+	want   []string
+}
+
+func TestWhatNeedsAPerson(t *testing.T) {
+	q := ident.Partition{Incarnation: 1}
+	needs(t, map[string]need{
+		"nothing": {func(*Known) {}, nil},
+		"the catalog has no quorum": {func(k *Known) { k.NoQuorum = "1 of 3 voters can be reached" }, []string{
+			"catalog-quorum-lost | catalog | 1 of 3 voters can be reached; what serves goes on, nothing can be declared or moved | missing quorum | a majority of the voters can be reached | tanist node list",
+		}},
+		"too few answers": {func(k *Known) {
+			k.Waits = []Waiting{{Partition: q, Kind: WaitAnswers, Answers: 1, Needed: 2, Missing: []string{"a", "b"}}}
+			k.Nodes[0].Live, k.Nodes[1].Live = false, false // said already
+		}, []string{
+			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b | missing quorum | copies that are missing answer: a, b | tanist status q",
+		}},
+		"below what was confirmed": {func(k *Known) {
+			k.Waits = []Waiting{{Partition: q, Kind: WaitFloor, Floor: 70, FloorBy: "c", Missing: []string{"a"}}}
+		}, []string{
+			"below-history-start | q | no copy that answered reaches 70, which was confirmed, as c reported; missing: a | missing quorum | a copy that holds it answers: a | tanist status q",
+		}},
+		"a contradiction": {func(k *Known) {
+			k.Waits = []Waiting{{Partition: q, Kind: WaitTruth, Reason: "copies on a and b differ below position 9"}}
+		}, []string{
+			"contradictory-evidence | q | copies contradict each other; copies on a and b differ below position 9 | invalid evidence | a person decides which copy is right | tanist status q",
+		}},
+		"a wait of a queue that was deleted": {func(k *Known) { k.Waits = []Waiting{{Partition: ident.Partition{Incarnation: 9}}} }, nil},
+		"one of three is away": {func(k *Known) { k.Nodes[1].Live = false }, []string{
+			"quorum-critical | without b | one copy less, and nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
+		}},
+		"two of three are away": {func(k *Known) { k.Nodes[1].Live, k.Nodes[2].Live = false, false }, []string{
+			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | they are back, or others have learned in their place: b, c | tanist status q",
+		}},
+		"a store has closed": {func(k *Known) { k.Nodes[2].Closed, k.Nodes[2].Reason = true, "input/output error" }, []string{
+			"store-closed | c | its store takes no more writes: input/output error | storage fault | the node is started again over a sound disk, or replaced | tanist node list",
+			"quorum-critical | without c | one copy less, and nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: c | tanist status q",
+		}},
+		"a disk is low": {func(k *Known) { k.Nodes[0].Blocked, k.Nodes[0].Free = true, 5<<20 }, []string{
+			"disk-low | a | publishers wait: 5 MiB can still be written | resource pressure | there is space again, by consuming, retention or a larger disk | tanist status",
+		}},
+		"a copy is damaged": {func(k *Known) { k.Copies[1].Damaged = "checksum at 17" }, []string{
+			"copy-damaged | q on b | checksum at 17 | storage fault | the copy is made anew from a healthy one | tanist status q",
+			"quorum-critical | without b | one copy less, and nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
+		}},
+		"a learner comes no further": {func(k *Known) { k.Copies[2].Learns, k.Copies[2].Moved = true, k.Now-60_000 }, []string{
+			"learner-stuck | q on c | it has caught up nothing more for a minute | resource pressure | it comes further, or another node learns in its place | tanist status q",
+		}},
+		"a learner is on its way": {func(k *Known) { k.Copies[2].Learns, k.Copies[2].Moved = true, k.Now-59_999 }, nil},
+		"a dead letter is stuck": {func(k *Known) { k.Copies[0].DeadLetters, k.Copies[0].Stuck = 3, "no exchange dlx" }, []string{
+			"dead-letter-stuck | q | 3 dead letters are kept: no exchange dlx | resource pressure | their exchange takes them, or the policy names another | tanist status q",
+		}},
+	})
+}
+
+func TestCertificatesThatEnd(t *testing.T) {
+	needs(t, map[string]need{
+		"a certificate ends in two weeks": {func(k *Known) { k.Nodes[0].CertificateEnds = k.Now + expiringAfter }, []string{
+			"certificate-expiring | a | its certificate ends in 336 hours |  | it has renewed it, or an operator's own is put in its place | tanist node list",
+		}},
+		"a certificate has ended": {func(k *Known) { k.Nodes[0].CertificateEnds = k.Now }, []string{
+			"certificate-expiring | a | its certificate has ended: no node makes a new session with it |  | it has renewed it, or an operator's own is put in its place | tanist node list",
+		}},
+		"a certificate ends later": {func(k *Known) { k.Nodes[0].CertificateEnds = k.Now + expiringAfter + 1 }, nil},
+	})
+}
+
+func needs(t *testing.T, table map[string]need) {
+	t.Helper()
+	for name, c := range table {
+		k := healthy(t)
+		c.change(&k)
+		got, total := Attention(k, nil)
+		if !slices.Equal(said(got), c.want) || total != len(c.want) {
+			t.Errorf("%s: got %d\n%s\nwant\n%s", name, total, strings.Join(said(got), "\n"), strings.Join(c.want, "\n"))
+		}
+		for _, x := range got {
+			if x.Since != k.Now && x.Since != k.Copies[2].Moved {
+				t.Errorf("%s: %s since %d", name, x.Code, x.Since)
+			}
+		}
+	}
+}
+
+func TestCopiesThatAreWanted(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		nodes     []string
+		copies    uint32
+		followers []string
+		policy    string
+		dead      string
+		want      string // code and subject, empty for none
+	}{
+		{"never more copies than nodes", []string{"a"}, 3, nil, "", "", ""},
+		{"as many as asked for", []string{"a", "b", "c"}, 1, nil, "", "", ""},
+		{"fewer than asked for", []string{"a", "b", "c"}, 0, []string{"b"}, "", "", "under-replicated 2 of 3 copies"},
+		{"all of two are needed", []string{"a", "b"}, 2, []string{"b"}, "", "", ""},
+		{"all are needed by policy", []string{"a", "b", "c"}, 3, []string{"b", "c"}, "all_durable", "", ""},
+		{"and one is away", []string{"a", "b", "c"}, 3, []string{"b", "c"}, "all_durable", "c", "under-replicated too few without c"},
+		{"the owner alone confirms", []string{"a", "b", "c"}, 3, []string{"b", "c"}, "local_durable", "c", "under-replicated without c"},
+		{"one of five is away", []string{"a", "b", "c", "d", "e"}, 5, []string{"b", "c", "d", "e"}, "", "c", "under-replicated without c"},
+	} {
+		w := newWorld(t, c.nodes...)
+		var members []catalog.Member
+		for _, f := range c.followers {
+			members = append(members, catalog.Member{Node: f, Store: ident.StoreID{f[0]}})
+		}
+		w.do(catalog.DeclareResource(catalog.Resource{
+			VHost: "/", Name: "q", Kind: catalog.Queue, Durable: true, Copies: c.copies, Queue: &queue.Settings{}, Policy: c.policy,
+		}, instance("a", 1), members, 1))
+		k := Known{Now: 5, View: w.s.View()}
+		for _, n := range c.nodes {
+			k.Nodes = append(k.Nodes, NodeState{Node: n, Live: n != c.dead})
+		}
+		got := ""
+		conditions, _ := Attention(k, nil)
+		for _, x := range conditions {
+			got += string(x.Code) + " " + x.Subject
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestALearnerOnItsWayNeedsNobody(t *testing.T) {
+	w := newWorld(t, "a", "b", "c")
+	w.declare("q", 3, "a", "b")
+	k := Known{Now: 5, View: w.s.View(), Nodes: []NodeState{{Node: "a", Live: true}, {Node: "b", Live: true}, {Node: "c", Live: true}}}
+	if got, _ := Attention(k, nil); len(got) != 1 || got[0].Code != UnderReplicated {
+		t.Errorf("a copy is missing: %+v", got)
+	}
+	p := ident.Partition{Incarnation: 1}
+	w.do(catalog.AddLearner(p, 1, catalog.Member{Node: "c", Store: ident.StoreID{'c'}}))
+	if got, _ := Attention(k, nil); len(got) != 0 {
+		t.Errorf("it learns: %+v", got)
+	}
+	// b comes back with another store: its place is kept, and nobody is there.
+	w.do(catalog.ReplaceNode(ident.StoreID{'b'}, catalog.Node{Name: "b", Store: ident.StoreID{'x'}, Boot: 1}))
+	if got, _ := Attention(k, nil); len(got) != 1 || got[0].Subject != "too few without b" {
+		t.Errorf("a store was replaced: %+v", got)
+	}
+}
+
+// What misses the same nodes stands together; what goes on keeps its beginning; the list is bounded and in one order.
+func TestAttentionIsShortAndRemembers(t *testing.T) {
+	w := newWorld(t, "a", "b", "c")
+	const n = 2 * MaxConditions
+	for i := range n {
+		w.declare(fmt.Sprintf("q%04d", i), 3, "a", "b", "c")
+	}
+	k := Known{Now: 100, View: w.s.View(), Nodes: []NodeState{{Node: "a", Live: true}, {Node: "b", Live: true}, {Node: "c"}}}
+	first, total := Attention(k, nil)
+	if total != 1 || first[0].Partitions != n || !strings.HasSuffix(first[0].What, ": q0000; q0001; q0002; q0003; q0004; …") {
+		t.Fatalf("%d conditions: %+v", total, first)
+	}
+	k.Now, k.Nodes[0].Blocked = 200, true
+	second, _ := Attention(k, first)
+	if len(second) != 2 || second[0].Since != 100 || second[1].Code != DiskLow || second[1].Since != 200 {
+		t.Errorf("later: %+v", second)
+	}
+	k.Nodes[2].Live, k.Nodes[0].Blocked = true, false
+	if third, _ := Attention(k, second); len(third) != 0 {
+		t.Errorf("what is over is said: %+v", third)
+	}
+	for i := range n {
+		k.Waits = append(k.Waits, Waiting{Partition: ident.Partition{Incarnation: uint64(n - i)}, Since: 7})
+	}
+	waits, total := Attention(k, nil)
+	slices.Reverse(k.Waits)
+	slices.Reverse(k.Nodes)
+	if again, _ := Attention(k, nil); total != n || len(waits) != MaxConditions || waits[0].Subject != "q0000" || waits[0].Since != 7 || !reflect.DeepEqual(waits, again) {
+		t.Errorf("%d of %d: %+v", len(waits), total, waits[0])
+	}
+}
+
+func TestNamesAreQuotedForAShell(t *testing.T) {
+	for name, want := range map[string]string{"orders-1": "orders-1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'"} {
+		if got := quoted(name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
