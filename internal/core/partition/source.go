@@ -1,13 +1,14 @@
 package partition
 
 // Source is one gateway's stream of publishes into a partition: which number comes next, and up to which one everything is
-// confirmed. It lives with the stream and is not logged.
+// confirmed. It lives with the stream and is not logged. It must not be copied once a number was taken.
 type Source struct {
 	Producer uint64
 	expect   uint64
 	told     uint64 // Published said: everything below
 	waits    []wait // ascending in both
 	head     int
+	few      [2]wait // where waits begins, so that a stream with little on its way reaches for no other place
 }
 
 // wait says that numbers below upTo are confirmed once position at is.
@@ -53,6 +54,9 @@ func (s *Source) Taken(upTo, at uint64) {
 	if s.head > 0 && len(s.waits) == cap(s.waits) {
 		s.waits = s.waits[:copy(s.waits, s.waits[s.head:])]
 		s.head = 0
+	}
+	if s.waits == nil {
+		s.waits = s.few[:0]
 	}
 	s.waits = append(s.waits, wait{at, upTo})
 }

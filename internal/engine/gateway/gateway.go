@@ -93,7 +93,8 @@ type Shard struct {
 	limits       Limits
 	gateway      protocol.Gateway
 	publishBytes int64
-	now          time.Duration // monotonic, as of the message in hand
+	now          time.Duration // monotonic, as of the round in hand: see look
+	looked       bool          // now was read since the last Flush
 
 	view      *catalog.View
 	router    *route.Router

@@ -12,6 +12,9 @@ import (
 //
 // Records are counted by index, from 1, in the order published. Their sequence on the wire is index + shift, which is fixed when the
 // owner has said what it expects of the producer; so a partition that was left and is worked with again goes on where it was.
+//
+// Both lists begin in the outbox itself: most partitions among many have little on its way, and lists of their own would be two more places
+// to reach for. An outbox must not be copied once it is used.
 type outbox struct {
 	ring       []entry // a power of two long
 	head, tail uint64  // indexes [head, tail) are unresolved, but for those marked done
@@ -21,6 +24,8 @@ type outbox struct {
 	fresh      bool   // no number of the producer's has been used from here: shift is not known yet
 	bytes      int64
 	producer   uint64
+	fewBlocks  [2]*block
+	fewEntries [4]entry
 }
 
 // entry is who waits for one record: a session, or a group of records that stand for one message.
@@ -53,12 +58,15 @@ func (o *outbox) at(i uint64) *entry { return &o.ring[i&uint64(len(o.ring)-1)] }
 
 // push counts one more record.
 func (o *outbox) push(e entry) {
+	if o.ring == nil {
+		o.ring = o.fewEntries[:]
+	}
 	if n := uint64(len(o.ring)); o.tail-o.head == n {
 		bigger := make([]entry, max(16, 2*n))
 		for i := o.head; i < o.tail; i++ {
 			bigger[i&uint64(len(bigger)-1)] = o.ring[i&(n-1)]
 		}
-		o.ring = bigger
+		o.ring, o.fewEntries = bigger, [len(o.fewEntries)]entry{}
 	}
 	*o.at(o.tail) = e
 	o.tail++
@@ -74,6 +82,9 @@ func (o *outbox) room(sh *Shard, size int) *block {
 	}
 	b := sh.newBlock()
 	b.first, b.born, b.buf = o.tail, sh.now, sh.buffers.get(size)
+	if o.blocks == nil {
+		o.blocks = o.fewBlocks[:0]
+	}
 	o.blocks = append(o.blocks, b)
 	return b
 }
@@ -190,7 +201,7 @@ func (o *outbox) rebuild(sh *Shard, from uint64) {
 		waits = append(waits, *o.at(i))
 		*o.at(i) = entry{}
 	}
-	o.blocks, o.tail = nil, from
+	o.blocks, o.tail = make([]*block, 0, len(old)+1), from // in its own memory, as old is walked
 	for _, b := range old {
 		if b.end() <= from {
 			o.blocks = append(o.blocks, b)

@@ -310,7 +310,7 @@ func (a *attachment) relieve() {
 }
 
 func (s *Shard) newBlock() *block {
-	s.now = s.env.Clock.Mono() // clients call between messages
+	s.look() // clients call between messages
 	if n := len(s.blocks); n > 0 {
 		b := s.blocks[n-1]
 		s.blocks = s.blocks[:n-1]

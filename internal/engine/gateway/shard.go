@@ -37,7 +37,13 @@ func (s *Shard) post(f func()) { s.box.Post(call(f)) }
 
 // Receive implements exec.Actor.
 func (s *Shard) Receive(msg any) {
-	s.now = s.env.Clock.Mono()
+	s.look()
+	if m, ok := msg.(protocol.Published); ok { // most of what comes
+		if a := s.byPartition[m.Partition]; a != nil && a.stream == m.Stream {
+			a.published(m)
+		}
+		return
+	}
 	switch m := msg.(type) {
 	case call:
 		m()
@@ -82,7 +88,8 @@ func (s *Shard) Receive(msg any) {
 
 // Flush implements exec.Actor: what was gathered in the round is sent.
 func (s *Shard) Flush() {
-	s.now = s.env.Clock.Mono()
+	s.looked = false
+	s.look()
 	for i := 0; i < len(s.pumps); i++ {
 		c := s.pumps[i]
 		c.pumping = false
@@ -108,6 +115,14 @@ func (s *Shard) Flush() {
 	}
 	clear(s.dirtySessions)
 	s.dirtySessions = s.dirtySessions[:0]
+	s.looked = false
+}
+
+// look reads the clock, once until the next Flush: nothing that is timed here is shorter than a round.
+func (s *Shard) look() {
+	if !s.looked {
+		s.looked, s.now = true, s.env.Clock.Mono()
+	}
 }
 
 // watch keeps the timer going while something may time out.

@@ -29,6 +29,9 @@ func (r *replica) attach(m protocol.Attach) {
 	} else {
 		r.gateways++
 		in.number = r.gateways
+		if r.inlets == nil {
+			r.inlets = r.first[:0]
+		}
 		r.inlets = append(r.inlets, in)
 	}
 	if r.phase >= claiming {
@@ -109,6 +112,9 @@ func (r *replica) drop(in *inlet) {
 		r.trim()
 	}
 }
+
+// forgetInlets lets go of all streams.
+func (r *replica) forgetInlets() { r.inlets, r.first = nil, [1]*inlet{} }
 
 func publishedMsg(r *replica, in *inlet, upTo uint64) any {
 	return protocol.Published{Partition: r.id, Stream: in.stream, UpTo: upTo}

@@ -46,7 +46,7 @@ func (q *queueSide) trim() {
 func (q *queueSide) advanced(r *replica) { r.touch() }
 
 // work decides and sends until there is nothing more to decide, or enough waits for bodies.
-func (q *queueSide) work(r *replica, now int64) {
+func (q *queueSide) work(r *replica) {
 	if r.phase != serving {
 		r.claimed()
 		if r.phase != serving {
@@ -56,6 +56,7 @@ func (q *queueSide) work(r *replica, now int64) {
 	if r.out == nil && q.m.Quiet() {
 		return
 	}
+	now := r.now()
 	if w := q.m.NextWake(); w != 0 && w <= now {
 		if n := q.m.Tick(now); n > 0 {
 			r.m.expired.Add(uint64(n))

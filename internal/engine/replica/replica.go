@@ -27,6 +27,7 @@ type replica struct {
 	tidy    bool      // producers may have to be forgotten
 	w       int       // copies that a confirm needs, this one included
 	inlets  []*inlet  // of an owner, as producers, applied and side are
+	first   [1]*inlet // where inlets begins: a list of its own would be one more place to reach for
 	asked   *asked    // nil: nobody has waited for an answer
 	ending  *ending   // nil: nothing is about to end
 	out     *outbound // confirmed messages on their way out
@@ -287,7 +288,7 @@ func (r *replica) Flush() {
 	stirred := r.stirred
 	r.stirred = false
 	if stirred && r.phase >= claiming {
-		r.side.work(r, r.now())
+		r.side.work(r)
 		r.admitLearners()
 	}
 	if r.phase >= claiming {

@@ -158,7 +158,8 @@ func (r *replica) closeOwner(reason string) {
 		}
 		in.dead = true
 	}
-	r.inlets, r.flights, r.staged = nil, nil, 0
+	r.forgetInlets()
+	r.flights, r.staged = nil, 0
 	if w := r.asked; w != nil {
 		w.held, w.deferred, w.purges, w.gets = nil, nil, nil, nil
 	}
@@ -181,7 +182,7 @@ func (r *replica) dismiss(reason string) {
 		in.reply.Send(protocol.NotServing{Partition: r.id, Stream: in.stream, Reason: reason})
 		in.dead = true
 	}
-	r.inlets = nil
+	r.forgetInlets()
 }
 
 // unload forgets the state that confirmed entries had made: another owner may go on, and this copy reads it anew if it owns again.
@@ -206,7 +207,7 @@ func (r *replica) deleted() {
 		in.reply.Send(protocol.NotServing{Partition: r.id, Stream: in.stream, Gone: true, Reason: "deleted"})
 		in.dead = true
 	}
-	r.inlets = nil
+	r.forgetInlets()
 	r.closeOwner("deleted")
 	r.arrived()
 	r.reason = "deleted"

@@ -21,7 +21,7 @@ type side interface {
 	// awaited reports whether what is confirmed now is likely to be sent in the same round.
 	awaited() bool
 	// work decides what time, consumers and what was confirmed bring, and sends what can be sent.
-	work(r *replica, now int64)
+	work(r *replica)
 	// events are the decisions to be logged.
 	events() (payload []byte, count uint32)
 

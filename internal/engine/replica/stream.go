@@ -61,7 +61,7 @@ func (s *streamSide) advanced(r *replica) {
 }
 
 // work sends every reader what it has credit for.
-func (s *streamSide) work(r *replica, now int64) {
+func (s *streamSide) work(r *replica) {
 	if r.phase != serving {
 		r.claimed()
 		if r.phase == serving {
@@ -69,7 +69,7 @@ func (s *streamSide) work(r *replica, now int64) {
 		}
 		return
 	}
-	s.keep(r, now)
+	s.keep(r, r.now())
 	s.serve(r)
 }
 
