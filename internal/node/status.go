@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -194,6 +195,9 @@ func (b *backend) Metrics() admin.Metrics {
 	b.gatewayMetrics(ctx, &out.Gateway)
 	if c, err := b.catalogStatus(ctx); err == nil {
 		out.Catalog = admin.CatalogMetrics{Applied: c.Applied, Term: c.Term, Leader: c.Leading}
+	}
+	if m, ok := b.n.mesh.(interface{ Expires() time.Time }); ok {
+		out.Catalog.CertificateSeconds = m.Expires().Sub(b.n.env.Clock.Wall()).Seconds()
 	}
 	out.Replicas.Transitions = b.n.transitions.Load()
 	b.replicaMetrics(ctx, &out)

@@ -68,6 +68,8 @@ var metrics = []metric{
 	counter("dead_letters_failed_total", "Attempts to publish a dead letter that failed: the target is missing or refused it.", func(m *Metrics) uint64 { return m.Gateway.DeadLettersKept }),
 
 	counter("catalog_applied_total", "Index of the last catalog command applied.", func(m *Metrics) uint64 { return m.Catalog.Applied }),
+	gauge("certificate_expires_seconds", "Until the certificate for other nodes expires; 0: there is none.",
+		func(m *Metrics) float64 { return m.Catalog.CertificateSeconds }),
 	gauge("catalog_term", "Term of the catalog's consensus.", func(m *Metrics) float64 { return number(m.Catalog.Term) }),
 	gauge("catalog_leader", "1 if this node decides.", func(m *Metrics) float64 { return flag(m.Catalog.Leader) }),
 

@@ -60,6 +60,8 @@ type CatalogMetrics struct {
 	Applied uint64 // index of the last command applied
 	Term    uint64
 	Leader  bool // this node decides
+	// CertificateSeconds is how long the node's certificate for the mesh is good for; 0 where it has none, below 0 once it has expired.
+	CertificateSeconds float64
 }
 
 // ReplicaMetrics is of the partitions on this node.
