@@ -58,8 +58,7 @@ func (b *backend) token(ctx context.Context, node string, life time.Duration) (a
 		return out, broker.Errorf(broker.Unavailable, "this node does not know the cluster's authority yet; try again")
 	}
 	if cluster.Authority.Key == "" {
-		return out, broker.Errorf(broker.Precondition, "the certificates of this cluster are brought by its operators: a node joins with one of its own "+
-			"(--mesh-cert, --mesh-key, --mesh-ca), and needs no token")
+		return out, broker.Errorf(broker.Precondition, "this cluster has no authority that could sign a certificate")
 	}
 	authority, err := trust.DecodeAuthority(cluster.ID, cluster.Authority.Certificate, cluster.Authority.Key)
 	if err != nil {

@@ -77,6 +77,9 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 				errIdentity, identityPath(m.cfg.Data))
 		case begun:
 			return nil
+		case m.files != nil:
+			return errors.New("a cluster is begun and joined with certificates that it signs itself: leave out mesh_cert, mesh_key and mesh_ca until " +
+				"all nodes are members")
 		case m.cfg.Join != "":
 			m.id, err = m.join(ctx, n)
 		default:
@@ -104,14 +107,6 @@ func (m *membership) begin(local ident.Instance) (*identity, error) {
 	id := &identity{Node: local.Node, Store: local.Store}
 	if _, err := io.ReadFull(rand.Reader, id.Cluster[:]); err != nil {
 		return nil, fmt.Errorf("make a cluster id: %w", err)
-	}
-	if m.files != nil {
-		text, err := os.ReadFile(m.cfg.MeshTLS.CA)
-		if err != nil {
-			return nil, err
-		}
-		id.Authority = &authority{Certificate: string(text)}
-		return id, nil
 	}
 	a, err := trust.NewAuthority(rand.Reader, id.Cluster, time.Now())
 	if err != nil {

@@ -108,8 +108,7 @@ func (r registrar) issue(node string, csr []byte) (mesh.EnrolAnswer, error) {
 	case c.ID.IsZero() || c.Authority.Certificate == "":
 		return mesh.EnrolAnswer{}, errors.New("this node does not know the cluster's authority yet; try again")
 	case c.Authority.Key == "":
-		return mesh.EnrolAnswer{}, turnDown("the certificates of this cluster are brought by its operators: give node %q one with --mesh-cert, "+
-			"--mesh-key and --mesh-ca", node)
+		return mesh.EnrolAnswer{}, turnDown("this cluster has no authority that could sign a certificate for node %q", node)
 	}
 	a, err := trust.DecodeAuthority(c.ID, c.Authority.Certificate, c.Authority.Key)
 	if err != nil {
