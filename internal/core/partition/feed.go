@@ -106,9 +106,10 @@ func (f *Feed) Read(from uint64) bool {
 	return wanted
 }
 
-// Tells reports whether the copy should be told the confirmed position by itself: nothing is on its way that would carry it.
+// Tells reports whether the copy should be told the confirmed position by itself. While the copy has something to answer and more can be
+// sent to it, that waits: what is sent next carries the position, or it is asked again at the answer.
 func (f *Feed) Tells(confirmed uint64) bool {
-	if !f.standing || f.told >= confirmed {
+	if !f.standing || f.told >= confirmed || f.head < len(f.flights) && f.bytes < FeedWindow {
 		return false
 	}
 	f.told = confirmed
