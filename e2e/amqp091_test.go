@@ -9,18 +9,54 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// TestAMQP091 runs the integration tests of rabbitmq/amqp091-go, as its module ships them, against a running broker.
+// TestAMQP091 runs the integration tests of rabbitmq/amqp091-go, as its module ships them, against a broker that is alone, and against
+// each node of a cluster of three.
 func TestAMQP091(t *testing.T) {
-	dir := copyModule(t, "github.com/rabbitmq/amqp091-go")
-	skips := readSkips(t, dir)
-	b := newBroker(t)
-	b.start()
-	cmd := exec.Command("go", "test", "-tags", "integration", "-count=1", "-timeout", "5m", "-v",
-		"-run", "^Test", "-skip", "^("+strings.Join(skips, "|")+")$", ".")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "AMQP_URL="+b.url(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	suite := newSuite(t)
+	t.Run("alone", func(t *testing.T) {
+		b := newBroker(t)
+		b.start()
+		suite.run(t, b)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		for i, b := range newCluster(t, 3).nodes {
+			if i == 0 || !testing.Short() {
+				t.Run(b.name, func(t *testing.T) { suite.run(t, b) })
+			}
+		}
+	})
+}
+
+// suite is the built tests of the module.
+type suite struct {
+	dir, binary string
+	skips       []string
+}
+
+func newSuite(t *testing.T) *suite {
+	t.Helper()
+	s := &suite{dir: copyModule(t, "github.com/rabbitmq/amqp091-go")}
+	s.skips = readSkips(t, s.dir)
+	s.binary = filepath.Join(s.dir, "suite.test")
+	build := exec.Command("go", "test", "-tags", "integration", "-c", "-o", s.binary, ".")
+	build.Dir = s.dir
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the suite: %v\n%s", err, out)
+	}
+	return s
+}
+
+func (s *suite) run(t *testing.T, b *broker) {
+	t.Helper()
+	began := time.Now()
+	cmd := exec.Command(s.binary, "-test.timeout", "5m", "-test.v", "-test.run", "^Test",
+		"-test.skip", "^("+strings.Join(s.skips, "|")+")$")
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "AMQP_URL="+b.url())
 	out, err := cmd.CombinedOutput()
 	passed := regexp.MustCompile(`(?m)^--- PASS`).FindAll(out, -1)
 	for _, line := range regexp.MustCompile(`(?m)^ *--- SKIP.*$`).FindAll(out, -1) {
@@ -32,7 +68,7 @@ func TestAMQP091(t *testing.T) {
 	if len(passed) < 100 {
 		t.Fatalf("only %d tests were run", len(passed))
 	}
-	t.Logf("%d tests passed, %d are skipped for the reasons in amqp091_skips.txt", len(passed), len(skips))
+	t.Logf("%d tests passed in %v, %d are skipped for the reasons in amqp091_skips.txt", len(passed), time.Since(began).Round(time.Second), len(s.skips))
 }
 
 // failures leaves out what passed.

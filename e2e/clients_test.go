@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,8 +17,33 @@ func missing(t *testing.T, what, install string) {
 	t.Skipf("%s is not installed: %s", what, install)
 }
 
-// TestPython publishes, consumes and settles with pika, on queues and streams.
-func TestPython(t *testing.T) {
+// foreign are programs that publish, consume and settle with clients that are not Go's; each finds out whether it can run here.
+var foreign = map[string]func(t *testing.T) func(t *testing.T, b *broker){"Python": pika, "JavaScript": amqplib, "C": rabbitmqC}
+
+// TestForeignClients runs them against a broker that is alone.
+func TestForeignClients(t *testing.T) {
+	for name, find := range foreign {
+		t.Run(name, func(t *testing.T) {
+			try := find(t)
+			b := newBroker(t)
+			b.start()
+			try(t, b)
+		})
+	}
+}
+
+// TestForeignClientsOfCluster runs them against each node of a cluster: what they work with is owned by any.
+func TestForeignClientsOfCluster(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, b := range c.nodes {
+		for name, find := range foreign {
+			t.Run(b.name+"/"+name, func(t *testing.T) { find(t)(t, b) })
+		}
+	}
+}
+
+// pika is a client of Python's.
+func pika(t *testing.T) func(*testing.T, *broker) {
 	python := ""
 	for _, p := range []string{"python3", "/usr/bin/python3"} {
 		if exec.Command(p, "-c", "import pika").Run() == nil {
@@ -27,50 +53,50 @@ func TestPython(t *testing.T) {
 	if python == "" {
 		missing(t, "pika", "apt-get install python3-pika, or pip install pika")
 	}
-	b := newBroker(t)
-	b.start()
-	if out, err := exec.Command(python, "clients/roundtrip.py", b.url()).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	return func(t *testing.T, b *broker) { perform(t, python, "clients/roundtrip.py", b.url()) }
 }
 
-// TestJavaScript publishes, consumes and settles with amqplib.
-func TestJavaScript(t *testing.T) {
+// amqplib is a client of JavaScript's.
+func amqplib(t *testing.T) func(*testing.T, *broker) {
 	if exec.Command("node", "-e", "require('amqplib')").Run() != nil {
 		missing(t, "amqplib", "npm install amqplib, and set NODE_PATH to its node_modules")
 	}
-	b := newBroker(t)
-	b.start()
-	if out, err := exec.Command("node", "clients/roundtrip.js", b.url()).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	return func(t *testing.T, b *broker) { perform(t, "node", "clients/roundtrip.js", b.url()) }
 }
 
-// TestC publishes and gets with the command line tools of rabbitmq-c.
-func TestC(t *testing.T) {
+// rabbitmqC are the command line tools of a client of C's.
+func rabbitmqC(t *testing.T) func(*testing.T, *broker) {
 	for _, tool := range []string{"amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			missing(t, tool, "apt-get install amqp-tools")
 		}
 	}
-	b := newBroker(t)
-	b.start()
-	tool := func(name string, args ...string) string {
-		t.Helper()
-		out, err := exec.Command(name, append([]string{"--url", strings.TrimSuffix(b.url(), "/")}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	return func(t *testing.T, b *broker) {
+		tool := func(name string, args ...string) string {
+			t.Helper()
+			return perform(t, name, append([]string{"--url", strings.TrimSuffix(b.url(), "/")}, args...)...)
 		}
-		return string(out)
+		tool("amqp-declare-queue", "-d", "-q", "c")
+		for _, body := range []string{"one", "two", "three"} {
+			tool("amqp-publish", "-p", "-r", "c", "-b", body)
+		}
+		if got := tool("amqp-get", "-q", "c"); got != "one" {
+			t.Fatalf("got %q, want %q", got, "one")
+		}
+		if got := tool("amqp-consume", "-q", "c", "-c", "2", "cat"); got != "twothree" {
+			t.Fatalf("consumed %q, want %q", got, "twothree")
+		}
 	}
-	tool("amqp-declare-queue", "-d", "-q", "c")
-	for _, body := range []string{"one", "two", "three"} {
-		tool("amqp-publish", "-p", "-r", "c", "-b", body)
+}
+
+// perform runs a program to its end and gives what it prints.
+func perform(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
-	if got := tool("amqp-get", "-q", "c"); got != "one" {
-		t.Fatalf("got %q, want %q", got, "one")
-	}
-	if got := tool("amqp-consume", "-q", "c", "-c", "2", "cat"); got != "twothree" {
-		t.Fatalf("consumed %q, want %q", got, "twothree")
-	}
+	return string(out)
 }

@@ -7,6 +7,8 @@ parameters = pika.URLParameters(sys.argv[1])
 connection = pika.BlockingConnection(parameters)
 channel = connection.channel()
 channel.confirm_delivery()
+for queue in ("pika", "pika-stream"):
+    channel.queue_delete(queue)
 
 channel.queue_declare("pika", durable=True)
 for n in range(20):
