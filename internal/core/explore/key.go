@@ -58,16 +58,28 @@ func (w *world) encode(perm int) []byte {
 	return w.encodeProposals(b, perm, store)
 }
 
+// encodeNode appends a node: what the world knows of it, and its own state, which is encoded once.
 func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID) byte) []byte {
+	registered := byte(0)
+	if w.cat.state.View().Node(nodeName(n.index)).Store == n.instance().Store {
+		registered = 1
+	}
+	b = append(b, registered, byte(1+slices.Index(w.versions, n.heard)))
+	if n.enc[perm] == nil {
+		n.enc[perm] = n.encode(nil, perm, store)
+	}
+	return append(b, n.enc[perm]...)
+}
+
+func (n *node) encode(b []byte, perm int, store func(ident.StoreID) byte) []byte {
 	flags := byte(0)
-	for i, f := range []bool{n.up, n.step != nil, n.change != nil, w.cat.state.View().Node(nodeName(n.index)).Store == n.instance().Store} {
+	for i, f := range []bool{n.up, n.step != nil, n.change != nil, n.early} {
 		if f {
 			flags |= 1 << i
 		}
 	}
-	b = append(b, flags, n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch), byte(n.disk.snapshot.end().Position),
-		byte(len(n.sealing)))
-	b = append(b, byte(1+slices.Index(w.versions, n.heard)))
+	b = append(b, flags, n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch),
+		byte(n.disk.snapshot.end().Position), byte(len(n.sealing)))
 	b = n.disk.log.append(b, perm)
 	for _, id := range n.sealing {
 		b = append(b, id...)
@@ -84,7 +96,7 @@ func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID
 		b = append(b, byte(n.step.Kind), byte(n.step.Role), byte(n.step.Epoch), byte(n.step.Tail.Position), byte(n.step.Cut.Position))
 	}
 	if n.change != nil {
-		b = n.change.AppendState(b, w.cat.v.a.Version, store)
+		b = n.change.AppendState(b, n.heard.a.Version, store)
 	}
 	b = append(b, byte(len(n.feeds)))
 	of := slices.Clone(n.feeds)

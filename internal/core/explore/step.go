@@ -36,7 +36,7 @@ func (w *world) actions() []Action {
 		if n.change != nil && int(w.used.breaks) < b.Breaks {
 			add(Again, i, 0)
 		}
-		if a.Pending != nil && w.answers[i] == nil && len(n.sealing) == 0 || w.lateSeal(n) {
+		if w.sealable(n) || w.lateSeal(n) {
 			add(Seal, i, 0)
 		}
 		for j := range Nodes {
@@ -142,7 +142,7 @@ func (w *world) act(a Action) bool {
 	case Apply:
 		return w.heardNext(i)
 	case Seal:
-		if !w.nodes[i].up || w.cat.v.a.Pending == nil && !w.lateSeal(w.nodes[i]) {
+		if !w.nodes[i].up || !w.sealable(w.nodes[i]) && !w.lateSeal(w.nodes[i]) {
 			return false
 		}
 		w.seal(w.mine(i))
@@ -205,6 +205,12 @@ func (w *world) govern(a Action) bool {
 		return true
 	}
 	return false
+}
+
+// sealable reports whether the controller has yet to hear from a run of a node.
+func (w *world) sealable(n *node) bool {
+	x := w.answers[n.index]
+	return w.cat.v.a.Pending != nil && len(n.sealing) == 0 && (x == nil || x.Instance != n.instance())
 }
 
 // lateSeal reports whether the seal of the transition that was committed last may still come to a copy and do anything there.

@@ -62,6 +62,8 @@ type node struct {
 	sealing  []string // transitions whose seals wait
 	saidHeld uint64
 	early    bool // it was cut already, for CutBeforePromise
+
+	enc [2][]byte // its encoding under each permutation, once it does not change any more
 }
 
 // disk is what a crash leaves.
@@ -119,6 +121,7 @@ func (n *node) image() partition.Image {
 
 func (n *node) clone() *node {
 	c := *n
+	c.enc = [2][]byte{}
 	c.copy = n.copy.Clone()
 	c.feeds = slices.Clone(n.feeds)
 	for i := range c.feeds {
