@@ -7,6 +7,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
 )
 
@@ -15,7 +16,7 @@ import (
 // hear takes what the catalog says of this node's copy.
 func (w *world) hear(n *node, v *version) {
 	n.heard = v
-	role := n.role(v.a)
+	role, _ := partition.RoleOf(v.a, n.instance())
 	if role == partition.None || v.a.Epoch == 0 {
 		return
 	}
@@ -34,34 +35,15 @@ func (w *world) hear(n *node, v *version) {
 	w.flush(n)
 }
 
-func (n *node) role(a *catalog.Assignment) partition.Role {
-	me := n.instance()
-	in := func(ms []catalog.Member) bool {
-		return slices.Contains(ms, catalog.Member{Node: me.Node, Store: me.Store})
-	}
-	switch {
-	case a.Owner == me:
-		return partition.Owner
-	case a.Owner.Node == me.Node && a.Owner.Store == me.Store:
-		return partition.None
-	case in(a.Followers):
-		return partition.Follower
-	case in(a.Learners):
-		return partition.Learner
-	}
-	return partition.None
-}
-
 func (w *world) sets(n *node) []partition.Set {
-	a := n.heard.a
-	s := partition.Set{}
-	for _, f := range a.Followers {
-		if w.x.fault == SurvivorsConfirm && !w.nodes[nodeIndex(f.Node)].up {
-			continue
-		}
-		s.Followers = append(s.Followers, f.Store)
+	a := *n.heard.a
+	if w.x.fault == SurvivorsConfirm {
+		a.Followers = slices.DeleteFunc(slices.Clone(a.Followers), func(m catalog.Member) bool { return !w.nodes[nodeIndex(m.Node)].up })
 	}
-	s.W = wOf(a, 1+len(s.Followers))
+	s, err := partition.SetOf(&a, "", ident.Queue)
+	if err != nil {
+		panic(err)
+	}
 	return []partition.Set{s}
 }
 
@@ -171,7 +153,7 @@ func (w *world) standing(n *node, from int, m message) {
 		w.breaks("a follower that lost nothing came back shorter: %s", nodeName(from))
 	}
 	at := m.log.end()
-	if own := n.copy.Tail(); at.Position > own.Position || n.log.at(at.Position).end().Link != at.Link {
+	if n.copy.Locate(at) == partition.Beyond || n.log.at(at.Position).end().Link != at.Link {
 		w.breaks("3: %s follows %s in epoch %d with another history: %s and %s", nodeName(from), nodeName(n.index), m.epoch, m.log, n.log)
 		return
 	}

@@ -282,7 +282,7 @@ func (w *world) heardNext(i int) bool {
 
 // hearing is hear, with the mistake of cutting too early: the copy is cut, goes on in its old role, and is not cut again.
 func (w *world) hearing(n *node, v *version) {
-	if w.x.fault != CutBeforePromise || n.role(v.a) == partition.None {
+	if role, _ := partition.RoleOf(v.a, n.instance()); w.x.fault != CutBeforePromise || role == partition.None {
 		w.hear(n, v)
 		return
 	}

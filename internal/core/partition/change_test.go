@@ -137,3 +137,61 @@ func TestAChangeEndsOnAnAnswerOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestRoleOf(t *testing.T) {
+	for _, c := range []struct {
+		me    ident.Instance
+		role  Role
+		named bool
+	}{
+		{ident.Instance{Node: "a", Store: ident.StoreID{1}, Boot: 1}, Owner, true},
+		{ident.Instance{Node: "a", Store: ident.StoreID{1}, Boot: 2}, None, true},
+		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 1}, None, false},
+		{ident.Instance{Node: "b", Store: ident.StoreID{2}, Boot: 7}, Follower, true},
+		{ident.Instance{Node: "c", Store: ident.StoreID{3}, Boot: 1}, Follower, true},
+		{ident.Instance{Node: "c", Store: ident.StoreID{33}, Boot: 1}, Learner, true},
+		{ident.Instance{Node: "b", Store: ident.StoreID{3}, Boot: 1}, None, false},
+	} {
+		if r, named := RoleOf(growing(), c.me); r != c.role || named != c.named {
+			t.Errorf("%s: %s %v, want %s %v", c.me, r, named, c.role, c.named)
+		}
+	}
+}
+
+func TestSetOf(t *testing.T) {
+	a := growing()
+	s, err := SetOf(a, "all_durable", ident.Queue)
+	if err != nil || s.W != 3 || !slices.Equal(s.Followers, []ident.StoreID{{2}, {3}}) {
+		t.Errorf("by the resource's policy: %+v, %v", s, err)
+	}
+	a.Policy = "local_durable"
+	if s, err = SetOf(a, "all_durable", ident.Queue); err != nil || s.W != 1 {
+		t.Errorf("by its own policy: %+v, %v", s, err)
+	}
+	if s, err = SetOf(a, "", ident.Stream); err != nil || s.W != 3 {
+		t.Errorf("of a stream: %+v, %v", s, err)
+	}
+	a.Policy = "most"
+	if _, err = SetOf(a, "", ident.Queue); err == nil {
+		t.Error("a policy that is none was taken")
+	}
+}
+
+func TestLocate(t *testing.T) {
+	c := ownerAt(t, 3)
+	end := c.Tail()
+	for _, x := range []struct {
+		end  batch.Tail
+		want Place
+	}{
+		{batch.Tail{}, Here},
+		{end, Here},
+		{batch.Tail{Position: 2}, Within},
+		{batch.Tail{Position: 3, Link: batch.Link{1}}, Beyond},
+		{batch.Tail{Position: 4, Link: end.Link}, Beyond},
+	} {
+		if got := c.Locate(x.end); got != x.want {
+			t.Errorf("%+v: %d, want %d", x.end, got, x.want)
+		}
+	}
+}

@@ -77,6 +77,27 @@ func (c *Copy) Returned(from ident.StoreID, epoch, durable uint64) bool {
 	return false
 }
 
+// Place is where another copy's log ends, seen from this one.
+type Place uint8
+
+// The places.
+const (
+	Here   Place = iota // this log goes on from there
+	Within              // inside this log: it goes on from there if the batch that ends there has the copy's link
+	Beyond              // past this log, or at its end with another history: it cannot go on
+)
+
+// Locate says where a copy's log ends, seen from this one.
+func (c *Copy) Locate(end batch.Tail) Place {
+	switch {
+	case end.Position == 0, end.Position == c.tail.Position && end.Link == c.tail.Link:
+		return Here
+	case end.Position >= c.tail.Position:
+		return Beyond
+	}
+	return Within
+}
+
 // Progress is what followers and learners reported in this epoch. The slice must not be kept.
 func (c *Copy) Progress() []Progress { return c.progress }
 

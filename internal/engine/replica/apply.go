@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
-	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -37,7 +35,7 @@ func (m *Manager) Apply(changes []catalog.Change) {
 // resource brings the replicas of a resource in line with its assignments.
 func (m *Manager) resource(res *catalog.Resource) {
 	for _, a := range res.Partitions {
-		role, ok := m.role(a)
+		role, ok := partition.RoleOf(a, m.env.Local)
 		if !ok {
 			if r := m.find(a.Partition); r != nil || m.known(a.Partition) {
 				m.assign(res, a, partition.None)
@@ -46,26 +44,6 @@ func (m *Manager) resource(res *catalog.Resource) {
 		}
 		m.assign(res, a, role)
 	}
-}
-
-// role is what an assignment wants of this node. An owner named with another boot is an earlier run: its copy is ours, but the role
-// is nobody's until a transition gives it anew.
-func (m *Manager) role(a *catalog.Assignment) (partition.Role, bool) {
-	l := m.env.Local
-	in := func(ms []catalog.Member) bool {
-		return slices.Contains(ms, catalog.Member{Node: l.Node, Store: l.Store})
-	}
-	switch {
-	case a.Owner == l:
-		return partition.Owner, true
-	case a.Owner.Node == l.Node && a.Owner.Store == l.Store:
-		return partition.None, true
-	case in(a.Followers):
-		return partition.Follower, true
-	case in(a.Learners):
-		return partition.Learner, true
-	}
-	return partition.None, false
 }
 
 func (m *Manager) known(p ident.Partition) bool {
@@ -191,20 +169,12 @@ var alone = []partition.Set{{W: 1}}
 
 // setsOf is what confirms an entry under an assignment.
 func setsOf(res *catalog.Resource, a *catalog.Assignment) ([]partition.Set, error) {
-	text := a.Policy
-	if text == "" {
-		text = res.Policy
-	}
-	policy, err := quorum.Parse(text)
+	s, err := partition.SetOf(a, res.Policy, res.Kind)
 	if err != nil {
-		return nil, fmt.Errorf("assignment of %s: %w", a.Partition, err)
+		return nil, err
 	}
-	s := partition.Set{W: quorum.W(policy, a.Eligible(), res.Kind)}
-	if s.W == 1 && len(a.Followers) == 0 {
+	if s.W == 1 && len(s.Followers) == 0 {
 		return alone, nil
-	}
-	for _, f := range a.Followers {
-		s.Followers = append(s.Followers, f.Store)
 	}
 	return []partition.Set{s}, nil
 }

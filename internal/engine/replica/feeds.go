@@ -122,21 +122,21 @@ func (r *replica) standing(m protocol.Standing) {
 
 // locate finds the copy's tail in this log by its link.
 func (r *replica) locate(f *feed, m protocol.Standing) {
-	own := r.copy.Tail()
 	at := m.Tail.Position
 	stand := func() {
 		f.Stand(at, m.Durable)
 		r.progressed(f)
 		r.catchUp(f)
 	}
-	switch {
-	case at == 0, at == own.Position && m.Tail.Link == own.Link:
+	switch r.copy.Locate(m.Tail) {
+	case partition.Here:
 		stand()
 		return
-	case at >= own.Position:
+	case partition.Beyond:
 		f.reason = fmt.Sprintf("its log ends at %d with another history than this one's", at)
 		trace.Error(r.m.env.Trace, "replica.follower.differs", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
 		return
+	case partition.Within:
 	}
 	epoch := r.copy.Epoch()
 	r.readLog(at-1, 1, func(bs []batch.Batch, err error) {
