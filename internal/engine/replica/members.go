@@ -44,6 +44,9 @@ func (r *replica) resets() {
 // admitLearners makes followers of the learners that hold what a follower must, one at a time. It is called whenever anything has
 // happened: what is missing last may be a learner's progress, this copy's own, or the state that is loaded before it serves.
 func (r *replica) admitLearners() {
+	if len(r.feeds) == 0 && r.change == nil { // asked at every flush: most have no other copies
+		return
+	}
 	if r.m.env.Members == nil || r.want.Pending != nil || r.phase < claiming {
 		return
 	}
