@@ -102,7 +102,7 @@ var settings = []Setting{
 	},
 	{
 		Key: "mesh_cert", Default: "", Bounds: "a PEM file", set: text(func(c *Config) *string { return &c.MeshTLS.Cert }, nil),
-		Doc: "Certificate chain of this node for the mesh, in place of one that the cluster signs; it holds the URI tanist:///node/NAME. For members: set it on all nodes at once. Changed files are taken up without a restart.",
+		Doc: "Certificate chain of this node for the mesh, in place of one that the cluster signs; it holds the URI tanist:///node/NAME. All nodes have one, or none. Changed files are taken up without a restart.",
 	},
 	{
 		Key: "mesh_key", Default: "", Bounds: "a PEM file", set: text(func(c *Config) *string { return &c.MeshTLS.Key }, nil),

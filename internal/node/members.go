@@ -13,7 +13,6 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/port/trace"
-	"github.com/tanist/tanist/internal/port/trust"
 )
 
 // JoinToken implements admin.Backend.
@@ -54,21 +53,14 @@ func (b *backend) token(ctx context.Context, node string, life time.Duration) (a
 	if b.n.mesh == nil {
 		return out, broker.Errorf(broker.Precondition, "node '%s' listens for no other nodes: restart it with --mesh, such as --mesh :5680", b.n.local.Node)
 	}
-	if cluster.Authority.Certificate == "" {
-		return out, broker.Errorf(broker.Unavailable, "this node does not know the cluster's authority yet; try again")
-	}
-	if cluster.Authority.Key == "" {
-		return out, broker.Errorf(broker.Precondition, "this cluster has no authority that could sign a certificate")
-	}
-	authority, err := trust.DecodeAuthority(cluster.ID, cluster.Authority.Certificate, cluster.Authority.Key)
-	if err != nil {
-		return out, err
+	if cluster.ID.IsZero() {
+		return out, broker.Errorf(broker.Unavailable, "this node does not know the cluster yet; try again")
 	}
 	var random [40]byte
 	if _, err := io.ReadFull(rand.Reader, random[:]); err != nil {
 		return out, err
 	}
-	t := authz.NewToken(authority.Fingerprint(), random)
+	t := authz.NewToken(b.n.presents(), random)
 	now := b.n.env.Clock.Wall()
 	out.ID, out.Token, out.Expires = t.ID, t.Text(), now.Add(life).UnixMilli()
 	kept := catalog.Token{ID: t.ID, Hash: t.Hash(), Expires: out.Expires, Node: node}

@@ -77,9 +77,6 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 				errIdentity, identityPath(m.cfg.Data))
 		case begun:
 			return nil
-		case m.files != nil:
-			return errors.New("a cluster is begun and joined with certificates that it signs itself: leave out mesh_cert, mesh_key and mesh_ca until " +
-				"all nodes are members")
 		case m.cfg.Join != "":
 			m.id, err = m.join(ctx, n)
 		default:
@@ -172,7 +169,7 @@ func (m *membership) join(ctx context.Context, n *Node) (*identity, error) {
 	defer cancel()
 	j, err := mesh.Join(ctx, mesh.Joining{
 		Address: m.cfg.Join, Token: token, Node: n.local.Node, Store: n.local.Store, Mesh: n.cfg.Mesh, AMQP: n.cfg.AMQP, Admin: n.cfg.Admin,
-		Zone: n.cfg.Zone,
+		Zone: n.cfg.Zone, Own: m.files != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -180,6 +177,9 @@ func (m *membership) join(ctx context.Context, n *Node) (*identity, error) {
 	id := &identity{Node: n.local.Node, Store: n.local.Store, Cluster: j.Cluster, Joined: true}
 	id.setPeers(j.Peers)
 	trace.Info(m.trace, "node.joined", slog.String("cluster", j.Cluster.String()), slog.Int("peers", len(id.Peers)))
+	if j.Material == nil {
+		return id, nil
+	}
 	return id, id.hold(j.Material)
 }
 
@@ -189,7 +189,7 @@ const joinTimeout = 30 * time.Second
 // adopt makes the identity of a node that is alone and has none, from its catalog: of a directory that an earlier version wrote, or
 // whose identity was lost. Whether others would accept it is for them to say.
 func (m *membership) adopt(ctx context.Context, n *Node) error {
-	if m.id != nil || m.files != nil {
+	if m.id != nil {
 		return nil
 	}
 	var cluster catalog.Cluster
@@ -231,9 +231,12 @@ func (m *membership) adopt(ctx context.Context, n *Node) error {
 // mesh makes the node's end of the mesh.
 func (m *membership) mesh(local ident.Instance, ln net.Listener, r mesh.Registrar) (*mesh.GRPC, error) {
 	o := mesh.Options{Local: local, Cluster: m.id.Cluster, Listener: ln, Registrar: r, Trace: m.trace}
-	if m.files != nil {
+	switch {
+	case m.files != nil:
 		o.Trust = m.files
-	} else {
+	case m.id.Material == "":
+		return nil, fmt.Errorf("%w: node %q joined with a certificate of the operator's own: set mesh_cert, mesh_key and mesh_ca", errIdentity, m.id.Node)
+	default:
 		material, err := trust.Decode([]byte(m.id.Material))
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", errIdentity, identityPath(m.cfg.Data), err)

@@ -5,6 +5,7 @@
 package node
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -99,6 +100,7 @@ type Node struct {
 	transitions atomic.Uint64
 
 	mesh        mesh.Mesh                 // nil: alone
+	presents    func() [sha256.Size]byte  // fingerprint of the authority that this node's end presents; nil in a simulation
 	sessions    map[string]ident.Instance // with whom there is one, by node
 	leaving     map[string]mesh.Peer      // removed lately; on the catalog's loop
 	unreachable map[string]string         // why the last attempt to reach a node failed

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"log/slog"
 	"maps"
@@ -38,6 +39,9 @@ func (n *Node) startMesh() error {
 		return err
 	}
 	n.mesh = m
+	if p, ok := m.(interface{ Fingerprint() [sha256.Size]byte }); ok {
+		n.presents = p.Fingerprint
+	}
 	m.SetPeers(n.cfg.Peers)
 	m.Start(peers{n})
 	return nil

@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -35,7 +37,7 @@ func (r registrar) Enrol(ctx context.Context, q mesh.EnrolRequest) (mesh.EnrolAn
 	if err := n.barrier(ctx); err != nil {
 		return mesh.EnrolAnswer{}, err
 	}
-	a, err := r.issue(q.Node, q.CSR)
+	a, err := r.certify(q)
 	if err != nil {
 		return mesh.EnrolAnswer{}, err
 	}
@@ -94,6 +96,36 @@ func (r registrar) Renew(_ context.Context, q mesh.RenewRequest) (mesh.EnrolAnsw
 		return mesh.EnrolAnswer{}, turnDown("node %q is not a member", q.Node)
 	}
 	return r.issue(q.Node, q.CSR)
+}
+
+// certify gives a node the certificate that it asks for. Where the members have certificates of the operator's authority, a node brings
+// one of those, and where they do not, it cannot.
+func (r registrar) certify(q mesh.EnrolRequest) (mesh.EnrolAnswer, error) {
+	own := false
+	r.n.View(func(v *catalog.View) {
+		if c := v.Cluster(); c != nil && r.n.presents != nil {
+			own = c.Authority.Certificate == "" || !signedBy(c, r.n.presents())
+		}
+	})
+	switch {
+	case own && len(q.CSR) > 0:
+		return mesh.EnrolAnswer{}, turnDown("the nodes of this cluster have certificates of an authority of their operator's: give node %q one, with "+
+			"mesh_cert, mesh_key and mesh_ca; the token is not used up", q.Node)
+	case !own && len(q.CSR) == 0:
+		return mesh.EnrolAnswer{}, turnDown("the nodes of this cluster have certificates that it signs itself: leave out mesh_cert, mesh_key and mesh_ca; " +
+			"the token is not used up")
+	case own:
+		var id ident.StoreID
+		r.n.View(func(v *catalog.View) { id = v.Cluster().ID })
+		return mesh.EnrolAnswer{Cluster: id}, nil
+	}
+	return r.issue(q.Node, q.CSR)
+}
+
+// signedBy reports whether a fingerprint is that of the cluster's own authority.
+func signedBy(c *catalog.Cluster, fingerprint [sha256.Size]byte) bool {
+	roots, err := trust.DecodeCertificates([]byte(c.Authority.Certificate))
+	return err == nil && slices.ContainsFunc(roots, func(der []byte) bool { return sha256.Sum256(der) == fingerprint })
 }
 
 // issue signs a certificate with the authority that the catalog holds.

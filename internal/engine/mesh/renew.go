@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ const (
 
 // Expires is when the node's certificate ends, for whoever watches it.
 func (m *GRPC) Expires() time.Time { return m.opt.Trust.Material().Expires() }
+
+// Fingerprint is that of the authority which this node presents: what a join token has to carry.
+func (m *GRPC) Fingerprint() [sha256.Size]byte { return m.opt.Trust.Material().Fingerprint() }
 
 // renewLoop renews the certificate each time two thirds of its life are over.
 func (m *GRPC) renewLoop() {

@@ -33,7 +33,7 @@ type EnrolRequest struct {
 	TokenHash [32]byte // of the secret, see authz.Token
 	Node      string
 	Store     ident.StoreID
-	CSR       []byte // PKCS #10, DER
+	CSR       []byte // PKCS #10, DER; empty where the node has a certificate of the operator's own and wants none
 	// Addresses of the node, and where it stands.
 	Mesh, AMQP, Admin, Zone string
 }
@@ -122,13 +122,15 @@ type Joining struct {
 	Store   ident.StoreID
 	// Addresses of this node, and where it stands, for the catalog.
 	Mesh, AMQP, Admin, Zone string
+	// Own says that the node brings a certificate of the operator's authority, which Trust in Options will be: none is asked for.
+	Own bool
 	// Dial as in Options.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Joined is what became of it.
 type Joined struct {
-	Material *trust.Material // to be kept
+	Material *trust.Material // to be kept; nil where the node brings its own
 	Cluster  ident.StoreID
 	Peers    []Peer
 }
@@ -146,6 +148,9 @@ func Join(ctx context.Context, j Joining) (Joined, error) {
 	csr, err := trust.NewRequest(j.Node, key)
 	if err != nil {
 		return Joined{}, err
+	}
+	if j.Own {
+		csr = nil
 	}
 	c, client, err := connect(ctx, j.Address, trust.Joining(j.Token.Fingerprint, o.Clock.Wall), &o)
 	if err != nil {
@@ -172,6 +177,9 @@ func Join(ctx context.Context, j Joining) (Joined, error) {
 			return Joined{}, fmt.Errorf("joining through %s: member %q has no store", j.Address, m.GetNode())
 		}
 		out.Peers = append(out.Peers, Peer{m.GetNode(), ident.StoreID(m.GetStore()), m.GetMesh()})
+	}
+	if j.Own {
+		return out, nil
 	}
 	if out.Material, err = trust.NewMaterial(a.GetChain(), key, a.GetAuthorities()); err == nil {
 		err = own(out.Material, out.Cluster, j.Node, &o)
