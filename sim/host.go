@@ -26,6 +26,7 @@ type host struct {
 	refused error // it did not start
 	hurt    bool  // its storage has failed: it needs to be started anew
 	ears    map[ident.Partition]*ear
+	voters  int64 // of the catalog's consensus, as the run knows
 }
 
 // boot starts the node over the disk as it is.
@@ -43,6 +44,7 @@ func (s *site) boot() {
 		return
 	}
 	h.node = n
+	w.stores[n.Local().Store] = s.witness
 	if w.cluster() && (s != w.sites[0] || s.wiped) && s.enrolled != n.Local().Store {
 		s.enrol(h)
 		return
@@ -167,11 +169,41 @@ func (h *host) Emit(e trace.Event) {
 	if w.opt.Verbose != nil {
 		w.say("%s %v %s %v", h.site.name, e.Level, e.Name, e.Attrs)
 	}
+	if e.Name == "replica.follower.behind" {
+		w.noteBehind(e)
+	}
 	closed := e.Name == "node.failed"
 	for _, a := range e.Attrs {
+		if a.Key == "voters" && (e.Name == "consensus.members" || e.Name == "consensus.loaded") {
+			h.voters = int64(attrNumber(a.Value))
+		}
 		closed = closed || e.Name == "storage.health" && a.Key == "closed" && a.Value.Kind() == slog.KindBool && a.Value.Bool()
 	}
 	h.hurt = h.hurt || closed
+}
+
+// noteBehind remembers which copy needs an image, because others have dropped what it misses.
+func (w *world) noteBehind(e trace.Event) {
+	var node, p string
+	for _, a := range e.Attrs {
+		switch a.Key {
+		case "node":
+			node = a.Value.String()
+		case "partition":
+			p = a.Value.String()
+		}
+	}
+	w.behind[node+" "+p] = true
+}
+
+func attrNumber(v slog.Value) uint64 {
+	switch v.Kind() {
+	case slog.KindInt64:
+		return uint64(v.Int64())
+	case slog.KindUint64:
+		return v.Uint64()
+	}
+	return 0
 }
 
 // why says what nodes that do not come up say of themselves.
@@ -193,6 +225,9 @@ func (w *world) why() (text string) {
 		waiting += len(c.waiting)
 	}
 	text += fmt.Sprintf("%d publishes wait", waiting)
+	if w.cluster() {
+		text += "; " + w.alike()
+	}
 	for _, s := range w.last {
 		t := w.target(s.name)
 		if t == nil || s.State != replica.Serving || !w.quiet(s, t) {
@@ -247,6 +282,7 @@ func (w *world) allEmpty(c *client) bool {
 			w.damage(t, s.Reason)
 		}
 	}
+	told := map[*target]bool{}
 	for _, s := range w.last {
 		t := w.target(s.name)
 		if t == nil || t.gone || t.damaged {
@@ -255,12 +291,13 @@ func (w *world) allEmpty(c *client) bool {
 		if s.State != replica.Serving || !w.quiet(s, t) {
 			return false
 		}
+		told[t] = true
 		read := func(r *reader) bool { return r.t == t && r.next >= s.Offset }
 		if t.stream() && s.Offset > 0 && s.Ready > 0 && !slices.ContainsFunc(c.readers, read) {
 			return false
 		}
 	}
-	return true
+	return !w.cluster() || !slices.ContainsFunc(w.targets, func(t *target) bool { return !t.gone && !t.damaged && !told[t] })
 }
 
 // allRead reports whether the client reads every stream that can be read.

@@ -88,7 +88,7 @@ func (h *host) owner(p ident.Partition, to protocol.Sender) protocol.Sender {
 func (e *ear) Send(msg any) {
 	switch m := msg.(type) {
 	case protocol.Attach:
-		to := &mouth{e: e, gateway: m.Gateway, to: m.Reply, stream: m.Stream}
+		to := &mouth{e: e, gateway: m.Gateway, to: m.Reply, stream: m.Stream, producer: m.Producer}
 		if e.mouths[m.Gateway] == nil {
 			e.order = append(e.order, m.Gateway)
 		}
@@ -151,12 +151,15 @@ type mouth struct {
 	gateway protocol.Gateway
 	to      protocol.Sender
 	stream  uint64
+	// producer is the gateway's, upTo what of it is confirmed, epoch the owner's.
+	producer, upTo, epoch uint64
 	// consumer is the last one that was subscribed.
 	consumer uint64
 }
 
 // Send implements protocol.Sender for the gateway.
 func (m *mouth) Send(msg any) {
+	m.heard(msg)
 	switch s := msg.(type) {
 	case protocol.Settled:
 		m.e.settled(m.gateway, s.Seq)

@@ -54,7 +54,7 @@ const (
 
 // ClusterFaults are the kinds of fault of a cluster.
 var ClusterFaults = []Fault{
-	FaultKill, FaultRestart, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultPause, FaultStall, FaultBoot, FaultWrite, FaultSync, FaultFull,
+	FaultKill, FaultRestart, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultPause, FaultStall, FaultBoot, FaultWrite, FaultSync, FaultFull, FaultWipe,
 	FaultClock,
 }
 

@@ -64,8 +64,8 @@ func (w *world) run() {
 	for _, s := range w.sites {
 		s.boot()
 	}
-	if w.await("service after the last crash", w.serving) {
-		w.empty()
+	if w.await("service after the last crash", w.serving) && w.empty() && w.cluster() {
+		w.await("identical copies", w.now(func() bool { return w.alike() == "" }))
 	}
 }
 
@@ -102,6 +102,18 @@ func (w *world) await(what string, cond func() bool) bool {
 		return false
 	}
 	return true
+}
+
+// now makes a condition that is dear to ask one that is asked every few milliseconds.
+func (w *world) now(cond func() bool) func() bool {
+	var next time.Duration
+	ok := false
+	return func() bool {
+		if now := w.sim.Now(); now >= next {
+			ok, next = cond(), now+5*time.Millisecond
+		}
+		return ok
+	}
 }
 
 // refusesDamage reports whether the node does not start because what it kept was damaged on purpose, and says so. That is as good an

@@ -65,7 +65,7 @@ func (w *world) anyHost() *host {
 }
 
 // mesh makes the end of a run.
-func (s *site) mesh(local ident.Instance) (mesh.Mesh, error) { return s.w.net.End(local), nil }
+func (s *site) mesh(local ident.Instance) (mesh.Mesh, error) { return end{s.w.net.End(local), s}, nil }
 
 // enrol has a node that is up record this one's store, as a registrar does whom a token has convinced: a name's second store takes the
 // place of the first.
@@ -274,11 +274,11 @@ func (s *site) fresh() {
 }
 
 // mayLose reports whether a node may lose its disk and nothing that was confirmed with it: everything has the copies that it is to have,
-// each on the disk that its node has now.
+// each on the disk that its node has now, and the catalog has three voters or more, as every node knows.
 func (s *site) mayLose() bool {
 	w := s.w
 	for _, o := range w.sites {
-		if o.host == nil || !o.host.serving || o.enrolled != o.host.node.Local().Store || o.flipped {
+		if o.host == nil || !o.host.serving || o.enrolled != o.host.node.Local().Store || o.flipped || o.host.voters < 3 {
 			return false
 		}
 	}

@@ -50,6 +50,7 @@ func (n *witness) store(s replica.Store) replica.Store {
 		im := l.Image()
 		found[im.Partition] = true
 		n.hold(im)
+		n.w.historyOf(im.Partition).in(n).reopened(im.Tail)
 	}
 	for p, t := range n.copies {
 		if !n.deaf && !n.site.flipped && !found[p] && !t.deleted && t.tail.Position > 0 {
@@ -103,27 +104,33 @@ func (s *witnessedStore) Copies() []replica.Log {
 
 func (n *witness) log(l replica.Log) replica.Log {
 	p := l.Image().Partition
-	return &witnessedLog{Log: n.w.opt.plant.log(n.site, l), n: n, run: n.site.runs, t: n.of(p)}
+	images, _ := l.(replica.Images)
+	return &witnessedLog{images: images, p: p, Log: n.w.opt.plant.log(n.site, l), n: n, run: n.site.runs, t: n.of(p)}
 }
 
 // witnessedLog notes what is reported as done.
 type witnessedLog struct {
 	replica.Log
-	n   *witness
-	run uint64
-	t   *testimony
+	images replica.Images
+	n      *witness
+	p      ident.Partition
+	run    uint64
+	t      *testimony
 }
 
 func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done func(error)) {
 	if w := l.n.w; w.opt.Verbose != nil {
-		w.say("%s appends to %v: %d to %d of epoch %d, link %x", l.n.site.name, l.Image().Partition, b.Position, b.End(), b.Epoch, link[:4])
+		w.say("%s appends to %v: %d to %d of epoch %d, link %x", l.n.site.name, l.p, b.Position, b.End(), b.Epoch, link[:4])
 	}
+	copy := l.n.w.historyOf(l.p).in(l.n)
+	copy.appended(b, link)
 	l.Log.Append(b, link, urgent, func(err error) {
 		if err == nil && l.n.site.runs == l.run {
 			if now := l.n.w.sim.Now(); l.t.at != now {
 				l.t.at, l.t.before, l.n.last = now, l.t.tail, now
 			}
 			l.t.tail = l.t.tail.After(b, link)
+			copy.synced(b.End())
 		}
 		done(err)
 	})
@@ -139,11 +146,33 @@ func (l *witnessedLog) SetPromise(epoch uint64, done func(error)) {
 }
 
 func (l *witnessedLog) Cut(to batch.Tail, done func(error)) {
+	l.n.w.historyOf(l.p).cuts(l.n.site, to.Position)
 	l.t.tail = to // what is cut may be gone before that is reported
 	l.Log.Cut(to, done)
 }
 
 func (l *witnessedLog) Delete(done func(error)) {
 	l.t.deleted = true
+	delete(l.n.w.historyOf(l.p).copies, l.n)
 	l.Log.Delete(done)
+}
+
+// Export implements replica.Images.
+func (l *witnessedLog) Export(want []byte, done func(replica.Export, error)) {
+	l.images.Export(want, done)
+}
+
+// Importing implements replica.Images.
+func (l *witnessedLog) Importing() []byte { return l.images.Importing() }
+
+// Import implements replica.Images. With the last chunk the copy is what the image was of.
+func (l *witnessedLog) Import(chunk []byte, done func(error)) {
+	l.images.Import(chunk, func(err error) {
+		if err == nil && l.n.site.runs == l.run && l.images.Importing() == nil {
+			tail := l.Image().Tail
+			l.t.tail, l.t.before = tail, tail
+			l.n.w.historyOf(l.p).in(l.n).imported(tail)
+		}
+		done(err)
+	})
 }

@@ -46,12 +46,15 @@ type world struct {
 	injured  []string
 	fault    error
 
-	tops    map[string]uint64          // highest offset seen and one, by key
-	offsets map[string][]uint64        // message at each offset seen, by key
-	parts   map[ident.Partition]string // key, by partition
-	ears    map[ident.Partition]*ears
-	taken   map[string]*reader // who works under a cursor
-	known   map[string]known   // owners, by key
+	tops      map[string]uint64          // highest offset seen and one, by key
+	offsets   map[string][]uint64        // message at each offset seen, by key
+	parts     map[ident.Partition]string // key, by partition
+	ears      map[ident.Partition]*ears
+	histories map[ident.Partition]*history
+	behind    map[string]bool            // copies that their owners said to need an image, by node and partition
+	stores    map[ident.StoreID]*witness // of every store that there was
+	taken     map[string]*reader         // who works under a cursor
+	known     map[string]known           // owners, by key
 }
 
 func newWorld(opt Options) *world {
@@ -59,7 +62,7 @@ func newWorld(opt Options) *world {
 	w := &world{
 		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
 		targets: makeTargets(), tops: map[string]uint64{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
-		taken: map[string]*reader{}, known: map[string]known{},
+		taken: map[string]*reader{}, known: map[string]known{}, behind: map[string]bool{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{},
 	}
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
 	for i := range max(opt.Nodes, 1) {

@@ -13,13 +13,19 @@ import (
 type Nodes interface {
 	// Node is nil if there is none of that name.
 	Node(name string) *catalog.Node
+	// Removed is nil if the store was never removed or replaced.
+	Removed(store ident.StoreID) *catalog.Removed
 }
 
 // Cause says why a partition needs a transition, as far as the catalog alone can tell: the owner's node has registered a later run over
-// the same store (design 2 §3: an owner owns an epoch only within one run). Empty means that it needs none. Another store under the
-// owner's name is no cause here: that copy is not admitted, and whoever holds the old store must answer.
+// the same store (design 2 §3: an owner owns an epoch only within one run), or the owner's store was replaced, and is barred for ever.
+// Empty means that it needs none. A store that has only appeared under the owner's name is no cause: that copy is not admitted, and
+// whoever holds the old store must answer.
 func Cause(a *catalog.Assignment, nodes Nodes) string {
 	o := a.Owner
+	if nodes.Removed(o.Store) != nil {
+		return fmt.Sprintf("owner %s is gone: its store %s was replaced", o.Node, o.Store)
+	}
 	n := nodes.Node(o.Node)
 	if n == nil || n.Store != o.Store || o.Boot >= n.Boot {
 		return ""

@@ -21,6 +21,29 @@ func (r runs) Node(name string) *catalog.Node {
 	return nil
 }
 
+func (r runs) Removed(store ident.StoreID) *catalog.Removed {
+	for _, i := range r {
+		if i.Node == "" && i.Store == store {
+			return &catalog.Removed{Store: store}
+		}
+	}
+	return nil
+}
+
+func TestAnOwnerWhoseStoreWasReplacedIsGone(t *testing.T) {
+	a := three(4)
+	a.Owner = instance("a", 5)
+	fresh := instance("a", 1)
+	fresh.Store = ident.StoreID{'z'}
+	if why := Cause(a, runs{fresh, {Store: a.Owner.Store}}); why == "" {
+		t.Error("it is no cause")
+	}
+	a.Owner = fresh
+	if why := Cause(a, runs{fresh, {Store: ident.StoreID{'a'}}}); why != "" {
+		t.Errorf("the store that replaced it: %s", why)
+	}
+}
+
 func TestOnlyAnEarlierRunOverTheSameStoreIsACause(t *testing.T) {
 	a := three(4)
 	a.Owner = instance("a", 5)

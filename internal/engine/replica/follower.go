@@ -46,7 +46,8 @@ func (r *replica) extend(m protocol.Extend) {
 	}
 	for _, b := range m.Batches {
 		if b.End() <= r.copy.Tail().Position {
-			continue // it came twice: a batch of this owner's at a place where the log is its already
+			r.saidHeld = 0 // it came twice: the owner has taken an old word of this copy's for the last, and must hear the newer one again
+			continue
 		}
 		link := b.Link()
 		if err := r.copy.Follow(m.Epoch, b, link); err != nil {

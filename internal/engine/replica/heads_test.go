@@ -6,6 +6,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/protocol"
 )
 
 // TestAFollowerGoesOnWhereTheHeadIs has a stream drop all that a copy holds while it is away: the copy's tail is where the owner's log
@@ -35,4 +36,29 @@ func TestAFollowerGoesOnWhereTheHeadIs(t *testing.T) {
 	g.nodes[1].restart()
 	g.run(50)
 	g.same(0, 1, 2)
+}
+
+// TestAnOldWordOfACopyIsPutRight has the owner hear where a copy stood before the last batch after the copy has said that it holds that
+// batch: what comes twice is answered again.
+func TestAnOldWordOfACopyIsPutRight(t *testing.T) {
+	g := newTrio(t, 10, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	c.publish("a")
+	g.run(20)
+	g.nodes[2].kill()
+	n := g.nodes[1]
+	old := n.disk.copies[part].batches[len(n.disk.copies[part].batches)-1].tail
+	n.disk.stuck = true
+	c.publish("b")
+	g.run(10)
+	n.cut["n1"], n.disk.stuck = true, false
+	n.store.run()
+	g.run(10) // that it holds the batch is not heard
+	n.cut["n1"] = false
+	g.nodes[0].m.Receive(n.local, protocol.Standing{Partition: part, Epoch: 1, From: n.local, Tail: old, Durable: old.Position})
+	g.run(20)
+	if at := c.upTo(); at != 3 {
+		t.Fatalf("confirmed below %d, want 3", at)
+	}
 }

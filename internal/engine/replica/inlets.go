@@ -10,6 +10,10 @@ import (
 // attach opens a gateway's stream, which ends its older one.
 func (r *replica) attach(m protocol.Attach) {
 	i := slices.IndexFunc(r.inlets, func(in *inlet) bool { return in.gateway == m.Gateway })
+	if i >= 0 && runOf(r.inlets[i].producer) < runOf(m.Producer) {
+		r.drop(r.inlets[i]) // its node has come back as another store, whose runs are counted from 1 again
+		i = -1
+	}
 	if i >= 0 && r.inlets[i].stream >= m.Stream {
 		return
 	}
@@ -17,7 +21,7 @@ func (r *replica) attach(m protocol.Attach) {
 		m.Reply.Send(protocol.NotServing{Partition: r.id, Stream: m.Stream, Reason: why})
 		return
 	}
-	in := &inlet{gateway: m.Gateway, stream: m.Stream, reply: m.Reply, attach: &m}
+	in := &inlet{gateway: m.Gateway, stream: m.Stream, reply: m.Reply, attach: &m, producer: m.Producer}
 	if i >= 0 {
 		old := r.inlets[i]
 		old.dead = true
@@ -39,6 +43,12 @@ func (r *replica) attach(m protocol.Attach) {
 		r.claimed()
 	}
 }
+
+// runOf is the number of a gateway's run among all runs of all nodes (catalog.Node), by its producer's id.
+func runOf(producer uint64) uint64 { return producer >> 32 }
+
+// over reports whether the catalog has buried the run that an inlet's gateway is of.
+func (r *replica) over(in *inlet) bool { return r.m.gone(in.gateway) || r.m.buried(in.producer) }
 
 // refusal says why no stream can be opened; empty where it can, or will be as soon as the owner's state is there.
 func (r *replica) refusal(g protocol.Gateway) string {

@@ -130,16 +130,17 @@ type flight struct {
 
 // inlet is a gateway's stream.
 type inlet struct {
-	gateway protocol.Gateway
-	stream  uint64
-	number  uint64 // names the gateway to the state machine
-	reply   protocol.Sender
-	source  partition.Source
-	settles partition.Source // counts settle messages in the same way
-	attach  *protocol.Attach // not answered yet
-	settled uint64           // settles below it are decided; their events are not appended yet
-	dead    bool
-	told    bool // something is confirmed that must be said
+	gateway  protocol.Gateway
+	stream   uint64
+	number   uint64 // names the gateway to the state machine
+	producer uint64 // the gateway's own
+	reply    protocol.Sender
+	source   partition.Source
+	settles  partition.Source // counts settle messages in the same way
+	attach   *protocol.Attach // not answered yet
+	settled  uint64           // settles below it are decided; their events are not appended yet
+	dead     bool
+	told     bool // something is confirmed that must be said
 }
 
 // purge is an answer that waits for its event to be confirmed.

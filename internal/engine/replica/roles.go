@@ -228,7 +228,7 @@ func (r *replica) deleted() {
 func (r *replica) bury() {
 	r.tidy = true
 	for _, in := range append([]*inlet(nil), r.inlets...) {
-		if r.m.gone(in.gateway) {
+		if r.over(in) {
 			r.drop(in)
 		}
 	}

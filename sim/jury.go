@@ -1,0 +1,371 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/quorum"
+	"github.com/tanist/tanist/internal/engine/mesh"
+)
+
+// history is one partition over all its copies: what the storage of each has reported as durable, and what owners have acted on as
+// confirmed. It holds the owners against design 2 §11: 1 (nothing confirmed moves), 2 (one instance confirms in an epoch), 3 (copies are the
+// same below the confirmed position, and nothing there is cut) and 4 (W copies hold durably what is confirmed).
+type history struct {
+	w         *world
+	p         ident.Partition
+	copies    map[*witness]*holding
+	confirmed uint64
+	links     map[uint64]batch.Link // at the ends of batches, up to confirmed
+	owners    map[uint64]string     // who confirmed something, by epoch
+}
+
+// holding is one copy's log.
+type holding struct {
+	base    batch.Tail // what an image began with; what is below is not known batch by batch
+	marks   []mark     // durable batches, in order
+	pending []mark     // appended and not reported as durable
+}
+
+// mark is one batch.
+type mark struct {
+	from uint64
+	tail batch.Tail
+	runs []batch.Run
+}
+
+func (w *world) historyOf(p ident.Partition) *history {
+	h := w.histories[p]
+	if h == nil {
+		h = &history{w: w, p: p, copies: map[*witness]*holding{}, links: map[uint64]batch.Link{}, owners: map[uint64]string{}}
+		w.histories[p] = h
+	}
+	return h
+}
+
+// in is the copy in a store.
+func (h *history) in(n *witness) *holding {
+	c := h.copies[n]
+	if c == nil {
+		c = &holding{}
+		h.copies[n] = c
+	}
+	return c
+}
+
+// of is the copy in a store that the catalog names; nil if there is none.
+func (h *history) of(store ident.StoreID) *holding { return h.copies[h.w.stores[store]] }
+
+func (c *holding) appended(b batch.Batch, link batch.Link) {
+	before := c.base
+	if n := len(c.pending); n > 0 {
+		before = c.pending[n-1].tail
+	} else if n := len(c.marks); n > 0 {
+		before = c.marks[n-1].tail
+	}
+	var runs []batch.Run
+	for i := range b.Runs() {
+		runs = append(runs, b.Run(i))
+	}
+	c.pending = append(c.pending, mark{from: b.Position, tail: before.After(b, link), runs: runs})
+}
+
+// synced moves what ends at or below a position to what is durable.
+func (c *holding) synced(position uint64) {
+	n := 0
+	for n < len(c.pending) && c.pending[n].tail.Position <= position {
+		n++
+	}
+	c.marks = append(c.marks, c.pending[:n]...)
+	c.pending = slices.Delete(c.pending, 0, n)
+}
+
+// cut drops what lies beyond a position.
+func (c *holding) cut(position uint64) (dropped []mark) {
+	for _, list := range []*[]mark{&c.marks, &c.pending} {
+		i := slices.IndexFunc(*list, func(m mark) bool { return m.tail.Position > position })
+		if i >= 0 {
+			dropped = append(dropped, (*list)[i:]...)
+			*list = (*list)[:i]
+		}
+	}
+	return dropped
+}
+
+// reopened brings a copy in line with what a start has found of it: of what was not reported as durable some may be.
+func (c *holding) reopened(tail batch.Tail) {
+	c.synced(tail.Position)
+	c.cut(tail.Position)
+	c.pending = nil
+	if c.end() != tail.Position {
+		c.base, c.marks = tail, nil
+	}
+}
+
+// imported begins anew with what an image was of.
+func (c *holding) imported(tail batch.Tail) { c.base, c.marks, c.pending = tail, nil, nil }
+
+func (c *holding) end() uint64 {
+	if n := len(c.marks); n > 0 {
+		return c.marks[n-1].tail.Position
+	}
+	return c.base.Position
+}
+
+// at is the batch that ends first at or beyond a position; pending ones count if asked.
+func (c *holding) at(position uint64, pending bool) (mark, bool) {
+	lists := [][]mark{c.marks}
+	if pending {
+		lists = append(lists, c.pending)
+	}
+	for _, l := range lists {
+		i, _ := slices.BinarySearchFunc(l, position, func(m mark, p uint64) int {
+			switch {
+			case m.tail.Position < p:
+				return -1
+			case m.tail.Position > p:
+				return 1
+			}
+			return 0
+		})
+		if i < len(l) {
+			return l[i], true
+		}
+	}
+	return mark{}, false
+}
+
+// holds reports whether a copy holds durably what ends with a batch.
+func (c *holding) holds(m mark) bool {
+	if c == nil {
+		return false
+	}
+	if m.tail.Position <= c.base.Position {
+		return true // the image was of it
+	}
+	own, ok := c.at(m.tail.Position, false)
+	return ok && own.tail.Position == m.tail.Position && own.tail.Link == m.tail.Link
+}
+
+// confirms judges that an owner acts on everything below a position as confirmed.
+func (h *history) confirms(by *host, epoch uint64, position uint64) {
+	if by.node == nil || h.w.failed() {
+		return
+	}
+	if who := h.owners[epoch]; who == "" {
+		h.owners[epoch] = by.instance()
+	} else if who != by.instance() {
+		h.w.fail("%s: in epoch %d both %s and %s confirm", h.name(), epoch, who, by.instance())
+		return
+	}
+	if position <= h.confirmed {
+		return
+	}
+	own := h.in(by.site.witness)
+	m, ok := own.at(position, true)
+	if !ok {
+		if position <= own.base.Position {
+			return
+		}
+		h.w.fail("%s: %s confirms position %d and holds nothing there", h.name(), by.instance(), position)
+		return
+	}
+	if !h.enough(by, m, position) {
+		return
+	}
+	h.agree(by, own, position)
+}
+
+// enough reports whether W copies of the assignment hold a batch durably, the owner among them, and fails the simulation if not.
+func (h *history) enough(by *host, m mark, position uint64) bool {
+	var a *catalog.Assignment
+	var kind ident.Kind
+	by.node.View(func(v *catalog.View) {
+		if r := v.Incarnation(h.p.Incarnation); r != nil && r.Home == nil {
+			a, kind = r.Partitions[h.p.Index], r.Kind
+		}
+	})
+	if a == nil {
+		return false // deleted, or of memory only
+	}
+	policy, err := quorum.Parse(a.Policy)
+	if err != nil {
+		h.w.fail("%s: %v", h.name(), err)
+		return false
+	}
+	w := quorum.W(policy, a.Eligible(), kind)
+	who := []ident.StoreID{a.Owner.Store}
+	for _, f := range a.Followers {
+		who = append(who, f.Store)
+	}
+	n := 0
+	for _, s := range who {
+		if h.of(s).holds(m) {
+			n++
+		}
+	}
+	own := h.in(by.site.witness).holds(m)
+	if n < w || !own {
+		h.w.fail("%s: %s confirms position %d, which %d copies hold durably (itself: %v) and %d must", h.name(), by.instance(), position, n, own, w)
+		return false
+	}
+	return true
+}
+
+// agree remembers what is confirmed, and finds what was confirmed to be something else.
+func (h *history) agree(by *host, own *holding, position uint64) {
+	for _, list := range [][]mark{own.marks, own.pending} {
+		i, _ := slices.BinarySearchFunc(list, h.confirmed, func(m mark, p uint64) int {
+			if m.tail.Position <= p {
+				return -1
+			}
+			return 1
+		})
+		if i > 0 && list[i-1].tail.Position > own.base.Position {
+			m := list[i-1]
+			if l, ok := h.links[m.tail.Position]; ok && l != m.tail.Link {
+				h.w.fail("%s: at position %d %s has another history than what was confirmed", h.name(), m.tail.Position, by.instance())
+				return
+			}
+		}
+		for ; i < len(list) && list[i].tail.Position <= position; i++ {
+			h.links[list[i].tail.Position] = list[i].tail.Link
+		}
+	}
+	h.confirmed = position
+}
+
+// cuts judges that a copy drops its end.
+func (h *history) cuts(s *site, position uint64) {
+	for _, m := range h.in(s.witness).cut(position) {
+		if l, ok := h.links[m.tail.Position]; ok && l == m.tail.Link {
+			h.w.fail("%s: %s cuts to position %d, and %d was confirmed", h.name(), s.name, position, m.tail.Position)
+			return
+		}
+	}
+}
+
+func (h *history) name() string {
+	if key := h.w.parts[h.p]; key != "" {
+		return key
+	}
+	return h.p.String()
+}
+
+// published is the position after the highest number below upTo of a producer that a copy has, if it has one.
+func (c *holding) published(producer, upTo uint64) (uint64, bool) {
+	for _, list := range [][]mark{c.pending, c.marks} {
+		for i := len(list) - 1; i >= 0; i-- {
+			at := list[i].tail.Position
+			for j := len(list[i].runs) - 1; j >= 0; j-- {
+				r := list[i].runs[j]
+				if r.Kind == batch.KindRecord && r.Producer == producer && r.First < upTo {
+					return at - uint64(r.Count) + min(uint64(r.Count), upTo-r.First), true
+				}
+				at -= uint64(r.Count)
+			}
+		}
+	}
+	return 0, false
+}
+
+// heard judges what an owner says to a gateway.
+func (m *mouth) heard(msg any) {
+	h := m.e.w.historyOf(m.e.p)
+	own := h.copies[m.e.h.site.witness]
+	if own == nil {
+		return // of memory
+	}
+	switch x := msg.(type) {
+	case protocol.Attached:
+		m.epoch = x.Epoch
+	case protocol.Published:
+		if at, ok := own.published(m.producer, x.UpTo); ok && x.UpTo > m.upTo {
+			m.upTo = x.UpTo
+			h.confirms(m.e.h, m.epoch, at)
+		}
+	case protocol.StreamData:
+		if n := len(x.Batches); n > 0 {
+			h.confirms(m.e.h, m.epoch, x.Batches[n-1].End())
+		}
+	}
+}
+
+// extended judges what an owner tells another copy.
+func (s *site) extended(node string, msg []byte) {
+	h := s.host
+	x, err := protocol.Parse(msg)
+	if err != nil {
+		s.w.fail("%s sends what cannot be read: %v", s.name, err)
+		return
+	}
+	if s.w.opt.Verbose != nil {
+		switch m := x.(type) {
+		case protocol.Extend:
+			s.w.say("%s → %s %v: epoch %d, %d batches, confirmed %d", s.name, node, m.Partition, m.Epoch, len(m.Batches), m.Confirmed)
+		case protocol.Held:
+			s.w.say("%s → %s %v: epoch %d, holds %d", s.name, node, m.Partition, m.Epoch, m.Durable)
+		case protocol.Standing:
+			s.w.say("%s → %s %v: epoch %d, stands at %d, durable %d %s", s.name, node, m.Partition, m.Epoch, m.Tail.Position, m.Durable, m.Damaged)
+		}
+	}
+	if m, ok := x.(protocol.Extend); ok && h != nil {
+		s.w.historyOf(m.Partition).confirms(h, m.Epoch, m.Confirmed)
+	}
+}
+
+// alike says which copies differ from what their owner holds; empty if none do.
+func (w *world) alike() (text string) {
+	h := w.anyHost()
+	if h == nil {
+		return "no node serves"
+	}
+	h.node.View(func(v *catalog.View) {
+		for _, r := range v.AllResources() {
+			for _, a := range r.Partitions {
+				if r.Home != nil {
+					continue
+				}
+				x := w.historyOf(a.Partition)
+				own := x.of(a.Owner.Store)
+				for _, m := range a.Followers {
+					if w.behind[m.Node+" "+a.Partition.String()] {
+						continue // its owner says what it waits for
+					}
+					if c := x.of(m.Store); own == nil || c == nil {
+						text += fmt.Sprintf("%s: %s or its owner %s has no copy; ", r.Name, m.Node, a.Owner.Node)
+					} else if c.end() != own.end() || !c.holdsEnd(own) {
+						text += fmt.Sprintf("%s: %s ends at %d, its owner %s at %d; ", r.Name, m.Node, c.end(), a.Owner.Node, own.end())
+					}
+				}
+				if len(a.Followers) < min(len(w.sites), 3)-1 {
+					text += fmt.Sprintf("%s has %d followers; ", r.Name, len(a.Followers))
+				}
+			}
+		}
+	})
+	return text
+}
+
+func (c *holding) holdsEnd(o *holding) bool {
+	n := len(o.marks)
+	return n == 0 || c.holds(o.marks[n-1])
+}
+
+// end is a node's end of the network, which hears what its copies are told.
+type end struct {
+	mesh.Mesh
+	s *site
+}
+
+// Send implements mesh.Mesh.
+func (e end) Send(node string, p mesh.Purpose, key uint64, msg []byte) {
+	if p == mesh.Copies {
+		e.s.extended(node, msg)
+	}
+	e.Mesh.Send(node, p, key, msg)
+}
