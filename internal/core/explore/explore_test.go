@@ -42,46 +42,76 @@ func search(t *testing.T, b explore.Bounds) explore.Result {
 	return r
 }
 
-// TestComplete goes through every schedule of small clusters. What a search must have come by is named, so that one that could not
-// reach it fails.
+// complete are bounds within which everything is searched, and what a search must have come by, so that one that could not reach it fails.
+var complete = map[string]struct {
+	b    explore.Bounds
+	seen string
+	long bool // not with -short
+	wide bool // with EXPLORE_WIDE only
+}{
+	"three copies, a session lost": {
+		b:    explore.Bounds{Copies: 3, Appends: 2, Epochs: 1, Breaks: 1},
+		seen: "confirmed 3",
+	},
+	"a crash and a restart": {
+		b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 2, Crashes: 1},
+		seen: "serves in epoch 2, confirmed 3", long: true,
+	},
+	"an owner that is suspected": {
+		b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 2, Suspect: true},
+		seen: "serves in epoch 1, serves in epoch 2, confirmed 3", long: true,
+	},
+	"growth from one copy": {
+		b:    explore.Bounds{Copies: 1, Appends: 1, Epochs: 1},
+		seen: "1 copies admitted, 2 copies admitted, 3 copies admitted, joint, confirmed 2", long: true,
+	},
+	"growth from two copies, a crash, a session or an answer lost": {
+		b:    explore.Bounds{Copies: 2, Epochs: 1, Crashes: 1, Breaks: 1},
+		seen: "3 copies admitted, joint, a proposal whose owner is gone",
+	},
+	"growth from two copies, an owner that is suspected": {
+		b:    explore.Bounds{Copies: 2, Epochs: 2, Suspect: true},
+		seen: "3 copies admitted, joint, a proposal whose owner is gone, serves in epoch 2", long: true,
+	},
+	"a store that is lost, and admitted anew": {
+		b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 1, Wipes: 1},
+		seen: "a new store admitted, joint",
+	},
+	"a crash or a lost store beside a suspicion": {
+		b:    explore.Bounds{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true},
+		seen: "a new store admitted, joint, a proposal whose owner is gone, serves in epoch 2", wide: true,
+	},
+	"growth from two copies, an owner that crashes": {
+		b:    explore.Bounds{Copies: 2, Epochs: 2, Crashes: 1},
+		seen: "3 copies admitted, joint, a proposal whose owner is gone, serves in epoch 2", wide: true,
+	},
+	"one copy confirms": {
+		b:    explore.Bounds{Copies: 3, Policy: "local_durable", Appends: 1, Epochs: 2, Crashes: 1},
+		seen: "serves in epoch 2, confirmed 3", wide: true,
+	},
+	"all copies confirm": {
+		b:    explore.Bounds{Copies: 3, Policy: "all_durable", Appends: 1, Epochs: 2, Suspect: true},
+		seen: "serves in epoch 2, confirmed 3", wide: true,
+	},
+	"growth from two copies, one confirms": {
+		b:    explore.Bounds{Copies: 2, Policy: "local_durable", Epochs: 2, Crashes: 1},
+		seen: "3 copies admitted, joint, serves in epoch 2", wide: true,
+	},
+	"growth from two copies, all confirm": {
+		b:    explore.Bounds{Copies: 2, Policy: "all_durable", Epochs: 2, Crashes: 1},
+		seen: "3 copies admitted, joint, serves in epoch 2", wide: true,
+	},
+}
+
+// TestComplete goes through every schedule of small clusters.
 func TestComplete(t *testing.T) {
-	for name, c := range map[string]struct {
-		b    explore.Bounds
-		seen string
-		long bool
-	}{
-		"three copies, a session lost": {
-			b:    explore.Bounds{Copies: 3, Appends: 2, Epochs: 1, Breaks: 1},
-			seen: "confirmed 3",
-		},
-		"a crash and a restart": {
-			b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 2, Crashes: 1},
-			seen: "serves in epoch 2, confirmed 3", long: true,
-		},
-		"an owner that is suspected": {
-			b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 2, Suspect: true},
-			seen: "serves in epoch 1, serves in epoch 2, confirmed 3", long: true,
-		},
-		"growth from one copy": {
-			b:    explore.Bounds{Copies: 1, Appends: 1, Epochs: 1},
-			seen: "1 copies admitted, 2 copies admitted, 3 copies admitted, joint, confirmed 2", long: true,
-		},
-		"growth from two copies, a crash, a session or an answer lost": {
-			b:    explore.Bounds{Copies: 2, Epochs: 1, Crashes: 1, Breaks: 1},
-			seen: "3 copies admitted, joint, a proposal whose owner is gone",
-		},
-		"growth from two copies, an owner that is suspected": {
-			b:    explore.Bounds{Copies: 2, Epochs: 2, Suspect: true},
-			seen: "3 copies admitted, joint, a proposal whose owner is gone, serves in epoch 2", long: true,
-		},
-		"a store that is lost, and admitted anew": {
-			b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 1, Wipes: 1},
-			seen: "a new store admitted, joint",
-		},
-	} {
+	for name, c := range complete {
 		t.Run(name, func(t *testing.T) {
 			if c.long && testing.Short() {
 				t.Skip("-short")
+			}
+			if c.wide && os.Getenv("EXPLORE_WIDE") == "" {
+				t.Skip("EXPLORE_WIDE is not set")
 			}
 			c.b.Queue = 8
 			r := search(t, c.b)
@@ -99,7 +129,7 @@ func TestComplete(t *testing.T) {
 
 // TestDeep goes through all schedules of wider bounds up to a depth: EXPLORE_DEPTH, or one that takes seconds.
 func TestDeep(t *testing.T) {
-	depth := 8
+	depth := 7
 	if text := os.Getenv("EXPLORE_DEPTH"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {

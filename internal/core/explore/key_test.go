@@ -1,0 +1,95 @@
+package explore
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// reach goes through all states within bounds, taken as the same by key, and calls each for every arrival.
+func reach(b Bounds, key func(*world) []byte, each func(w *world, key string, known bool)) {
+	x := newExplorer(b, NoFault)
+	known := map[string]bool{}
+	level := []*world{x.begin()}
+	known[string(key(level[0]))] = true
+	each(level[0], string(key(level[0])), false)
+	for len(level) > 0 {
+		var next []*world
+		for _, w := range level {
+			for _, a := range w.actions() {
+				n := w.take(a)
+				if n == nil {
+					continue
+				}
+				k := string(key(n))
+				each(n, k, known[k])
+				if !known[k] {
+					known[k] = true
+					next = append(next, n)
+				}
+			}
+		}
+		level = next
+	}
+}
+
+var small = []Bounds{
+	{Copies: 3, Epochs: 2, Crashes: 1},
+	{Copies: 3, Epochs: 1, Crashes: 1, Wipes: 1},
+	{Copies: 2, Appends: 1, Epochs: 1, Breaks: 1},
+}
+
+// TestEqualKeysBehaveAlike comes to the same key on several ways, and finds the same steps and the same keys behind them.
+func TestEqualKeysBehaveAlike(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	for _, b := range small {
+		after := map[string][sha256.Size]byte{}
+		arrivals := 0
+		reach(b, (*world).key, func(w *world, key string, known bool) {
+			if known && arrivals > 5000 {
+				return
+			}
+			var keys []string
+			for _, a := range w.actions() {
+				if n := w.take(a); n != nil {
+					keys = append(keys, kinds[a.Kind]+string(n.key()))
+				}
+			}
+			slices.Sort(keys)
+			sum := sha256.Sum256([]byte(strings.Join(slices.Compact(keys), "\x00")))
+			if !known {
+				after[key] = sum
+				return
+			}
+			arrivals++
+			if after[key] != sum {
+				t.Fatalf("%+v: two states with one key have different steps: %s", b, w.describe())
+			}
+		})
+		if arrivals < 100 {
+			t.Errorf("%+v: only %d arrivals at known states", b, arrivals)
+		}
+	}
+}
+
+// TestFollowersAreExchangeable finds as many states, taken as the same where only followers change places, whether it follows one of each
+// or all.
+func TestFollowersAreExchangeable(t *testing.T) {
+	for _, b := range small[:2] {
+		one, all, each := map[string]bool{}, map[string]bool{}, 0
+		reach(b, (*world).key, func(_ *world, key string, _ bool) { one[key] = true })
+		reach(b, func(w *world) []byte { return w.encode(0) }, func(w *world, _ string, known bool) {
+			if !known {
+				each++
+				all[string(w.key())] = true
+			}
+		})
+		if len(one) != len(all) || each <= len(one) {
+			t.Errorf("%+v: %d states one of each, %d of %d all", b, len(one), len(all), each)
+		}
+		t.Logf("%+v: %d of %d states", b, len(one), each)
+	}
+}
