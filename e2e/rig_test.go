@@ -36,8 +36,9 @@ type rig struct {
 	settles  map[string][]check.Event
 	faults   []string // what befell clients of nodes that run
 	stopping bool
-	last     time.Time     // when the last publish was confirmed
-	gap      time.Duration // the longest time between two confirms
+	last     time.Time                // when the last publish was confirmed
+	phase    string                   // of the test
+	gaps     map[string]time.Duration // the longest time between two confirms that ended in each phase
 }
 
 // seat is a run of a node.
@@ -49,7 +50,7 @@ type seat struct {
 func newRig(t *testing.T, nodes ...*broker) *rig {
 	r := &rig{
 		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)),
-		sessions: map[uint64]seat{}, settles: map[string][]check.Event{},
+		sessions: map[uint64]seat{}, settles: map[string][]check.Event{}, gaps: map[string]time.Duration{},
 	}
 	t.Cleanup(r.dump)
 	return r
@@ -167,13 +168,27 @@ func (r *rig) disturb(node int) {
 	r.seeLocked(check.Event{Kind: check.Disturbed, Owner: r.instance(node)})
 }
 
+// enter begins a phase of the test.
+func (r *rig) enter(phase string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.phase = phase
+}
+
+// pauses are the longest times without a confirm, by phase.
+func (r *rig) pauses() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprint(r.gaps)
+}
+
 // confirmed records a confirm, and how long there had been none.
 func (r *rig) confirmed(e check.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if !r.last.IsZero() {
-		r.gap = max(r.gap, now.Sub(r.last))
+		r.gaps[r.phase] = max(r.gaps[r.phase], now.Sub(r.last).Round(time.Millisecond))
 	}
 	r.last = now
 	r.seeLocked(e)
