@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -288,13 +287,4 @@ func (c *cluster) identical(resources ...string) {
 		c.t.Fatalf("%d partitions were compared, and %d pairs of batches:\n%s", len(found.Partitions), same, out)
 	}
 	c.t.Logf("%d partitions are identical on %d nodes; %d pairs of batches compared", len(found.Partitions), len(c.nodes), same)
-}
-
-// each calls f for every node at once, and waits.
-func (c *cluster) each(f func(*broker)) {
-	var all sync.WaitGroup
-	for _, b := range c.nodes {
-		all.Go(func() { f(b) })
-	}
-	all.Wait()
 }

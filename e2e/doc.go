@@ -1,5 +1,6 @@
-// Package e2e holds tests of the real program: the binary is built once, started as a process, spoken to over AMQP by real clients,
-// and killed. It knows the broker from outside only, and its histories are judged by the same package check as the simulation's.
+// Package e2e holds tests of the real program: the binary is built once, started as one process or as a cluster of three, spoken to over
+// AMQP by real clients, and killed. It knows the broker from outside only, and its histories are judged by the same package check as the
+// simulation's.
 //
 // Environment:
 //

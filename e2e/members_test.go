@@ -266,42 +266,8 @@ func TestNoQuorum(t *testing.T) {
 	for _, b := range c.nodes[1:] {
 		b.kill()
 	}
-	const bound = 20 * time.Second
-	var all sync.WaitGroup
-	for what, try := range map[string]func(*amqp.Channel) error{
-		"declaring a queue": func(ch *amqp.Channel) error {
-			_, err := ch.QueueDeclare("another", true, false, false, false, nil)
-			return err
-		},
-		"declaring an exchange": func(ch *amqp.Channel) error {
-			return ch.ExchangeDeclare("another", "topic", true, false, false, false, nil)
-		},
-		"binding": func(ch *amqp.Channel) error { return ch.QueueBind("alone", "k", "amq.direct", false, nil) },
-		"deleting": func(ch *amqp.Channel) error {
-			_, err := ch.QueueDelete("alone", false, false, false)
-			return err
-		},
-	} {
-		own := c.nodes[0].channel()
-		all.Go(func() {
-			began := time.Now()
-			err := try(own)
-			took := time.Since(began)
-			if err == nil || took > bound || !strings.Contains(err.Error(), "the catalog has no quorum") {
-				t.Errorf("%s without a quorum ends after %v with %v", what, took, err)
-			}
-			t.Logf("%s ends after %v: %v", what, took.Round(time.Millisecond), err)
-		})
-	}
-	all.Wait()
-	sent, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "together", false, false, amqp.Publishing{Body: []byte("in vain")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if acked := sent.Wait(); acked || time.Since(began) > bound {
-		t.Errorf("acked %t after %v, with one copy of three", acked, time.Since(began))
-	}
+	withoutQuorum(t, c.nodes[0])
+	publishInVain(t, ch, "together", 0)
 	publishConfirmed(t, ch, "alone", "meanwhile")
 	if d, ok, err := ch.Get("alone", true); err != nil || !ok || string(d.Body) != "meanwhile" {
 		t.Errorf("got %q, %t, %v", d.Body, ok, err)
@@ -326,4 +292,39 @@ func TestNoQuorum(t *testing.T) {
 			t.Errorf("got %q, %t, %v, want %q", d.Body, ok, err, want)
 		}
 	}
+}
+
+// noQuorumBound is how long what needs a quorum may take to fail.
+const noQuorumBound = 20 * time.Second
+
+// withoutQuorum asks a node that is alone for changes of the catalog, all at once.
+func withoutQuorum(t *testing.T, b *broker) {
+	t.Helper()
+	var all sync.WaitGroup
+	for what, try := range map[string]func(*amqp.Channel) error{
+		"declaring a queue": func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare("another", true, false, false, false, nil)
+			return err
+		},
+		"declaring an exchange": func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclare("another", "topic", true, false, false, false, nil)
+		},
+		"binding": func(ch *amqp.Channel) error { return ch.QueueBind("alone", "k", "amq.direct", false, nil) },
+		"deleting": func(ch *amqp.Channel) error {
+			_, err := ch.QueueDelete("alone", false, false, false)
+			return err
+		},
+	} {
+		own := b.channel()
+		all.Go(func() {
+			began := time.Now()
+			err := try(own)
+			took := time.Since(began)
+			if err == nil || took > noQuorumBound || !strings.Contains(err.Error(), "the catalog has no quorum") {
+				t.Errorf("%s without a quorum ends after %v with %v", what, took, err)
+			}
+			t.Logf("%s ends after %v: %v", what, took.Round(time.Millisecond), err)
+		})
+	}
+	all.Wait()
 }
