@@ -192,7 +192,7 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 	if a == nil {
 		return false // deleted, or of memory only
 	}
-	policy, err := quorum.Parse(a.Policy)
+	policy, err := quorum.Parse("") // as all are declared
 	if err != nil {
 		h.w.fail("%s: %v", h.name(), err)
 		return false
@@ -367,5 +367,5 @@ func (e end) Send(node string, p mesh.Purpose, key uint64, msg []byte) {
 	if p == mesh.Copies {
 		e.s.extended(node, msg)
 	}
-	e.Mesh.Send(node, p, key, msg)
+	e.Mesh.Send(node, p, key, e.s.w.opt.plant.toPeer(p, msg))
 }

@@ -55,7 +55,11 @@ func (c *client) declare(t *target, done func(bool)) {
 	id, h := c.id, c.host
 	c.asking++
 	c.w.counts.Declared++
-	c.session.DeclareQueue(t.spec, func(_ broker.QueueInfo, err *broker.Error) {
+	spec := t.spec
+	if spec.Durable {
+		spec.Policy = c.w.opt.plant.policy()
+	}
+	c.session.DeclareQueue(spec, func(_ broker.QueueInfo, err *broker.Error) {
 		if h.site.host != h {
 			return
 		}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
@@ -15,12 +16,18 @@ type plant interface {
 	// toOwner and toGateway pass messages on.
 	toOwner(e *ear, msg any)
 	toGateway(m *mouth, msg any)
+	// toPeer changes what a node sends to another.
+	toPeer(p mesh.Purpose, msg []byte) []byte
+	// policy is how resources are declared: with "" by default. Owners are judged by the default all the same.
+	policy() string
 }
 
 // honest plants nothing.
 type honest struct{}
 
-func (honest) disk(_ *world, fs vfs.FS) vfs.FS        { return fs }
-func (honest) log(_ *site, l replica.Log) replica.Log { return l }
-func (honest) toOwner(e *ear, msg any)                { e.to.Send(msg) }
-func (honest) toGateway(m *mouth, msg any)            { m.to.Send(msg) }
+func (honest) disk(_ *world, fs vfs.FS) vfs.FS          { return fs }
+func (honest) log(_ *site, l replica.Log) replica.Log   { return l }
+func (honest) toOwner(e *ear, msg any)                  { e.to.Send(msg) }
+func (honest) toPeer(_ mesh.Purpose, msg []byte) []byte { return msg }
+func (honest) policy() string                           { return "" }
+func (honest) toGateway(m *mouth, msg any)              { m.to.Send(msg) }
