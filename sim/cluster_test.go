@@ -2,8 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"os"
 	"reflect"
+	"strconv"
 	"testing"
+	"time"
 )
 
 // TestClusterSeeds runs the same simulations of clusters every time, some of each kind of fault and some of all.
@@ -26,16 +29,48 @@ func TestClusterSeeds(t *testing.T) {
 	}
 }
 
-// TestClusterSeedsReplayExactly runs each seed twice.
+// TestFreshClusterSeeds runs simulations of clusters that nobody has seen, for a bounded time: see TestFreshSeeds.
+func TestFreshClusterSeeds(t *testing.T) {
+	first := Fresh()
+	t.Logf("seeds from %d on", first)
+	n := 0
+	for began := time.Now(); time.Since(began) < budget(t) && !t.Failed(); n++ {
+		show(t, Run(Options{Seed: first + uint64(n), Nodes: 3 + n%5/4*2}))
+	}
+	t.Logf("%d simulations", n)
+}
+
+// TestClusterSeedsReplayExactly runs each seed twice: schedule, events and history must be the same. SIM_SEEDS is for how many.
 func TestClusterSeedsReplayExactly(t *testing.T) {
 	n := uint64(6)
-	if testing.Short() {
+	switch text := os.Getenv("SIM_SEEDS"); {
+	case text != "":
+		var err error
+		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	case testing.Short():
 		n = 2
 	}
 	for seed := range n {
-		opt := Options{Seed: seed, Nodes: 3 + int(seed%2)*2}
-		if a, b := Run(opt), Run(opt); !reflect.DeepEqual(a, b) {
+		opt := Options{Seed: seed, Nodes: 3 + int(seed%4/3)*2}
+		a, b := Run(opt), Run(opt)
+		if !reflect.DeepEqual(a, b) {
 			t.Fatalf("seed %d does not replay:\n%+v\n%+v", seed, a, b)
+		}
+		show(t, a)
+	}
+}
+
+// TestEveryClusterFaultHappens keeps a fault from being planned and never coming to pass.
+func TestEveryClusterFaultHappens(t *testing.T) {
+	for _, f := range ClusterFaults {
+		happened := false
+		for seed := uint64(0); seed < 5 && !happened; seed++ {
+			happened = len(Run(Options{Seed: seed, Nodes: 3, Faults: []Fault{f}}).Injured) > 0
+		}
+		if !happened {
+			t.Errorf("%s never happened", f)
 		}
 	}
 }

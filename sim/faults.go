@@ -56,7 +56,7 @@ func (w *world) schedule(ps []planned) {
 		}
 		w.sim.At(start+p.at, func() {
 			s := w.sites[p.site%uint64(len(w.sites))]
-			if !w.loading || w.failed() || s.host == nil || !s.host.serving {
+			if !w.loading || w.failed() || s.host == nil || !s.host.serving || p.kind == FaultWipe && !s.mayLose() {
 				return
 			}
 			w.injured = append(w.injured, fmt.Sprintf("%d: %s at %v", i, p.kind, w.sim.Now().Round(time.Millisecond)))
