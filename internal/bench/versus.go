@@ -34,13 +34,14 @@ type VersusResult struct {
 const lowRate, highRate = 1000, 5000
 
 // Versus puts two brokers of three nodes under the same loads, in turn, so that both meet the same machine: as fast as possible without
-// and with a consumer, and at fixed rates. tell is told of each measurement before it is made.
+// and with a consumer, and at fixed rates. With the consumer, publishers are held back by the load's Backlog: all clients are in this
+// process, and where they are what limits, its publishers would else take the time that its consumer needs. tell is told of each measurement before it is made.
 func Versus(ctx context.Context, ours, theirs Target, l Load, repeats int, tell func(string)) (out VersusResult, err error) {
 	out.Repeats = repeats
 	base := l
 	base.Rate, base.Consumers, base.Backlog, base.Resources = 0, 0, 0, 1
 	consuming, low, high := base, base, base
-	consuming.Consumers, low.Rate, high.Rate = 1, lowRate, highRate
+	consuming.Consumers, consuming.Backlog, low.Rate, high.Rate = 1, l.Backlog, lowRate, highRate
 	out.Phases = []Phase{
 		{Name: "publish", Load: base},
 		{Name: "publish-consume", Load: consuming},
