@@ -236,7 +236,8 @@ type entryKey struct {
 	mark   bool
 }
 
-// extend is the entry that an owner appends to a log. What it holds follows from who makes it.
+// extend is the entry that an owner appends to a log. What it holds says who makes it, so that
+// equal links are equal entries in all states.
 func (x *explorer) extend(log *entry, epoch uint64, author int, boot uint64, mark bool) *entry {
 	key := entryKey{log, epoch, author, boot, mark}
 	if e := x.entries[key]; e != nil {
@@ -244,7 +245,7 @@ func (x *explorer) extend(log *entry, epoch uint64, author int, boot uint64, mar
 	}
 	var b batch.Builder
 	if mark {
-		b.Add(batch.Run{Kind: batch.KindMark, Count: 1}, batch.AppendEvent(nil, 1, []byte{byte(epoch)}))
+		b.Add(batch.Run{Kind: batch.KindMark, Count: 1}, batch.AppendEvent(nil, 1, []byte{byte(author), byte(boot)}))
 	} else {
 		b.Add(batch.Run{Kind: batch.KindRecord, Count: 1}, batch.AppendRecord(nil, batch.RecordHeader{}, []byte{byte(author), byte(boot)}))
 	}

@@ -132,14 +132,14 @@ func (w *world) rests() bool {
 func (w *world) unfinished() string {
 	a := w.cat.v.a
 	switch {
-	case a.Pending != nil && len(w.lost) > 0, a.Epoch >= w.x.bounds.Epochs && control.Cause(a, w.cat.state.View()) != "":
+	case a.Pending != nil && w.answerable(a):
+		return "a transition is pending, and enough copies have answered"
+	case a.Pending != nil, a.Epoch >= w.x.bounds.Epochs && control.Cause(a, w.cat.state.View()) != "":
 		return ""
-	case a.Pending != nil:
-		return "a transition is pending"
+	case w.nodes[nodeIndex(a.Owner.Node)].instance().Store != a.Owner.Store:
+		return "" // the owner's store was lost, which is no cause by itself (control.Cause): the node must be found to be gone
 	case a.Eligible() < Nodes || len(a.Learners) > 0:
 		return fmt.Sprintf("%d copies are admitted, and %d learn", a.Eligible(), len(a.Learners))
-	case w.nodes[nodeIndex(a.Owner.Node)].instance() != a.Owner:
-		return "" // its store was lost: that it is gone for good, a later issue's controller will see
 	}
 	owner := w.nodes[nodeIndex(a.Owner.Node)]
 	if !owner.copy.Serving() || owner.copy.Epoch() != a.Epoch {
@@ -154,6 +154,18 @@ func (w *world) unfinished() string {
 		return "not all is confirmed"
 	}
 	return ""
+}
+
+// answerable reports whether enough of an assignment's stores are left to choose an owner by, one with all that is confirmed among them.
+func (w *world) answerable(a *catalog.Assignment) bool {
+	left, holds := 0, false
+	for _, n := range w.nodes {
+		if a.Member(n.instance().Store) {
+			left++
+			holds = holds || n.disk.log.extends(w.ledger.tip)
+		}
+	}
+	return holds && left >= a.Eligible()-wOf(a, a.Eligible())+1
 }
 
 // show counts what a state shows.

@@ -77,6 +77,10 @@ var complete = map[string]struct {
 		b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 1, Wipes: 1},
 		seen: "a new store admitted, joint",
 	},
+	"two stores that are lost": {
+		b:    explore.Bounds{Copies: 3, Epochs: 1, Crashes: 2, Wipes: 2},
+		seen: "a new store admitted, a proposal whose owner is gone",
+	},
 	"a crash or a lost store beside a suspicion": {
 		b:    explore.Bounds{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true},
 		seen: "a new store admitted, joint, a proposal whose owner is gone, serves in epoch 2", wide: true,
