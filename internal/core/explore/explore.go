@@ -1,15 +1,18 @@
 // Package explore searches every schedule of a small cluster: three nodes with one copy each of one partition, their disks, the
 // sessions between them, the catalog and a controller, in every order of appends, syncs, deliveries, lost sessions, crashes, restarts,
-// wiped stores, seals, choices, commits, applied roles, cuts and changes of members, within bounds. After every step it checks the
-// invariants of design 2 §11.
+// wiped stores, seals, choices, commits, applied roles, cuts and changes of members, within bounds. After every step it checks
+// invariants 1 to 5 of design 2 §11; of a state in which nothing is left to do it asks whether the partition serves with three copies
+// that are the same, the part of invariant 9 that needs no clock.
 //
-// What is decided, production code decides: core/partition (Copy, Feed, Change), core/control (Cause, Choose, CommitOf, Grow),
-// core/quorum, and the catalog's own state machine with its commands. The package itself plays what performs: a disk whose writes
-// become durable in order, sessions that keep order and lose what is on its way when they end, and the loop of engine/replica that
-// turns messages into calls.
+// What is decided, production code decides: core/partition (Copy, Feed, Change, RoleOf, SetOf), core/control (Cause, Choose, CommitOf,
+// Grow), core/quorum, and the catalog's own state machine with its commands. The package itself plays what performs: a disk whose
+// writes become durable in order, sessions that keep order and lose what is on its way when they end, and the loop of engine/replica
+// that turns messages into calls. The controller chooses by any of the answers that were given, so that one whose messages are late, and
+// another beside it, are among the schedules.
 //
-// What is simpler here: a log is read at once, a batch holds one entry, a state machine has nothing to load, no log drops its head, and
-// a restarted node registers in the same step. Source: design 7, "protocol, small and complete".
+// What is simpler here: a log is read at once, but for the place of a cut; a batch holds one entry; a state machine has nothing to load;
+// no log drops its head, so there are no images; and a restarted node registers in the same step. Source: design 7, "protocol, small
+// and complete".
 package explore
 
 import (
