@@ -35,7 +35,8 @@ func newDev() *cobra.Command {
 		Long: `Runs a cluster on loopback, each node a process of its own: the first begins it, the others join with tokens made for them. It prints where
 everything is, and runs until Ctrl-C, which stops all nodes in order; the next start goes on with the same data. From another terminal, over
 the same --data, "kill N", "stop N", "cont N" and "start N" do to node N what happens to nodes. What follows "--" is given to every
-"tanist serve". Each node's log is in its directory.`,
+"tanist serve". Each node's log is in its directory. While a node is down, the queues and streams that it owns wait for it: no other node takes
+them over by itself yet.`,
 		Example: "  tanist dev\n  tanist dev kill 2\n  tanist dev start 2\n  tanist dev --nodes 5 --data /tmp/five --base-port 6000 -- --log-level debug",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
@@ -83,7 +84,7 @@ func newDevSignal(data *string, use, short string, signal syscall.Signal, become
 				return err
 			}
 			if !n.alive() {
-				return fmt.Errorf("%s does not run; `tanist dev start %s` starts it", n.Name, n.Name)
+				return fmt.Errorf("%s does not run; `tanist dev start %d` starts it", n.Name, n.number())
 			}
 			if err := syscall.Kill(n.PID, signal); err != nil {
 				return fmt.Errorf("%s (process %d): %w", n.Name, n.PID, err)
@@ -161,7 +162,7 @@ func (d *dev) print(w io.Writer, asJSON bool) error {
 			s.PID = 0
 		}
 		out = append(out, s)
-		rows = append(rows, []string{s.Name, strconv.Itoa(s.PID), s.State, s.AMQP, s.Admin, s.Log})
+		rows = append(rows, []string{s.Name, pidOf(s.PID), s.State, s.AMQP, s.Admin, s.Log})
 	}
 	if asJSON {
 		return printJSON(w, out)
@@ -177,7 +178,7 @@ func (d *dev) run(c *cobra.Command, nodes, port int, flags []string) error {
 		return err
 	}
 	defer unlock()
-	if err := d.plan(nodes, port, flags); err != nil {
+	if err := d.plan(c, nodes, port, flags); err != nil {
 		return err
 	}
 	err = d.up(c.Context())

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // dev is a local cluster as its directory keeps it.
@@ -136,16 +138,23 @@ func flock(name string, wait bool) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// plan says which nodes a new cluster has, and where they listen. One that is there keeps its own.
-func (d *dev) plan(nodes, port int, flags []string) error {
+// plan says which nodes a new cluster has, and where they listen. One that is there keeps its own; one of which nothing has begun is planned
+// anew, since its addresses may have been taken.
+func (d *dev) plan(c *cobra.Command, nodes, port int, flags []string) error {
 	if nodes < 1 || nodes > mostDevNodes {
 		return fmt.Errorf("--nodes %d: want 1 to %d", nodes, mostDevNodes)
 	}
 	if port != 0 && (port < 1 || port+nodes+meshAbove > 65535) {
 		return fmt.Errorf("--base-port %d: want 0, or 1 to %d: mesh ports are %d above", port, 65535-meshAbove-nodes, meshAbove)
 	}
+	begun := slices.ContainsFunc(d.Nodes, func(n *devNode) bool { return n.known() || n.alive() })
+	if begun && (c.Flags().Changed("nodes") && nodes != len(d.Nodes) ||
+		c.Flags().Changed("base-port") && port != 0 && d.Nodes[0].AMQP != loopback(port)) {
+		return fmt.Errorf("the cluster in %s has %s, the first at %s, and keeps them: leave out --nodes and --base-port, or begin another with --data",
+			d.dir, plural(len(d.Nodes), "node"), d.Nodes[0].AMQP)
+	}
 	fresh := make([]*devNode, 0, nodes)
-	if len(d.Nodes) == 0 {
+	if !begun {
 		var free []string
 		if port == 0 {
 			var err error
@@ -165,7 +174,7 @@ func (d *dev) plan(nodes, port int, flags []string) error {
 		}
 	}
 	return d.update(func() {
-		if len(d.Nodes) == 0 {
+		if !begun {
 			d.Nodes = fresh
 		}
 		d.Flags = flags

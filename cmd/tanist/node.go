@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newJoinToken() *cobra.Command {
@@ -51,7 +53,7 @@ func printToken(c *cobra.Command, asJSON bool, t admin.Token) error {
 		at = t.Join[0]
 	}
 	_, err := fmt.Fprintf(c.ErrOrStderr(), "Use it until %s:\n  TANIST_JOIN_TOKEN=… tanist serve --name %s --data DIR --mesh ADDRESS --join %s\n",
-		time.UnixMilli(t.Expires).Format(time.DateTime), name, at)
+		time.UnixMilli(t.Expires).Format(time.DateTime+" MST"), name, at)
 	return err
 }
 
@@ -84,13 +86,17 @@ func newNodeList() *cobra.Command {
 	return c
 }
 
+// pidOf shows a process; 0 is none, or one that is not known.
+func pidOf(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return strconv.Itoa(pid)
+}
+
 func printNodes(w io.Writer, nodes []admin.Node) error {
 	var rows [][]string
 	for _, n := range nodes {
-		pid := "-"
-		if n.PID != 0 {
-			pid = strconv.Itoa(n.PID)
-		}
 		var notes []string
 		for _, x := range []struct {
 			is   bool
@@ -101,7 +107,7 @@ func printNodes(w io.Writer, nodes []admin.Node) error {
 			}
 		}
 		rows = append(rows, []string{
-			n.Name, pid, orDash(n.AMQP), orDash(n.Admin), orDash(n.Mesh), word(n.Live, "live", "gone"), n.Health, strings.Join(notes, ", "),
+			n.Name, pidOf(n.PID), orDash(n.AMQP), orDash(n.Admin), orDash(n.Mesh), word(n.Live, "live", "gone"), n.Health, strings.Join(notes, ", "),
 		})
 	}
 	return table(w, "NODE PROCESS AMQP ADMIN MESH STATE HEALTH", rows)
@@ -109,7 +115,7 @@ func printNodes(w io.Writer, nodes []admin.Node) error {
 
 func newNodeDrain(on bool) *cobra.Command {
 	var f adminFlags
-	use, short, said := "drain NAME", "Put no new copies on a node", "node %s takes no new copies; `tanist node undrain` takes it back"
+	use, short, said := "drain NAME", "Put no new copies on a node", "node %s takes no new copies; what it holds stays there; `tanist node undrain` takes it back"
 	if !on {
 		use, short, said = "undrain NAME", "Let a node take new copies again", "node %s takes new copies"
 	}
@@ -135,7 +141,8 @@ func newNodeRemove() *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Take a node that holds no copies out of the cluster, for good", Args: cobra.ExactArgs(1),
 		Long: `Takes a node out of the cluster. It is refused while the node owns or follows a durable queue or stream. Its data directory never
-becomes a member again: to come back, the node joins with an empty one.`,
+becomes a member again: to come back, the node joins with an empty one. Nothing moves queues and streams to other nodes yet: those that are
+on it must be deleted first.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {
@@ -151,13 +158,26 @@ becomes a member again: to come back, the node joins with an empty one.`,
 	return c
 }
 
+// ownedBy counts the partitions that a node owns.
+func ownedBy(ctx context.Context, api *client.Client, node string) (n int, err error) {
+	all, err := api.Partitions(ctx, "", "")
+	for _, p := range all {
+		if p.Owner == node {
+			n++
+		}
+	}
+	return n, err
+}
+
 func newNodeReplace() *cobra.Command {
 	var f adminFlags
 	var ttl string
 	c := &cobra.Command{
 		Use: "replace NAME", Short: "Make a token for a node that takes the place of a lost one", Args: cobra.ExactArgs(1),
-		Long: `Makes a token with which a node with an empty data directory joins under the name of one that is lost, and takes its places. The old
-data directory never becomes a member again. Refused while the node lives.`,
+		Long: `Makes a token with which a node with an empty data directory joins under the name of one that is lost, and takes its places. Refused while
+the node lives. Only for a node whose data directory is lost: where it still exists, start the node with it instead. From the join on the old
+directory is of no more use. Queues and streams that the lost node followed get their copies back from the others. Those that it owned wait
+from then on: no other node takes them over yet, though the copies keep what was confirmed.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {
@@ -166,6 +186,14 @@ data directory never becomes a member again. Refused while the node lives.`,
 			t, err := api.ReplaceNode(c.Context(), args[0], ttl)
 			if err != nil {
 				return err
+			}
+			owned, err := ownedBy(c.Context(), api, args[0])
+			if err != nil {
+				return err
+			}
+			if owned > 0 {
+				fmt.Fprintf(c.ErrOrStderr(), "Node %s owns %s: when another joins with this token they wait, and no other node takes them over yet.\n"+
+					"If its data directory still exists, do not use the token: start the node with that directory.\n", args[0], plural(owned, "partition"))
 			}
 			return printToken(c, f.json, t)
 		},

@@ -28,6 +28,11 @@ func newStatus() *cobra.Command {
 	var vhost string
 	c := &cobra.Command{
 		Use: "status [RESOURCE]", SuggestFor: []string{"list", "queues", "ls", "ps", "info", "show"}, Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
+		Long: `Shows the nodes, queues and streams of the cluster, or one queue or stream with its copies, as any node sees them; what is not known is a dash.
+
+A partition serves, or waits and says for what. A partition whose owner's node is away waits until that node is back: another node does not
+take over by itself yet. Of a copy, POSITION is the last entry that it has (a settle is an entry as a publish is), OFFSET the number of
+messages or records ever published that it has, DURABLE the last entry that is on its disk, and LAG how many entries it is behind the owner's.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {
@@ -85,6 +90,9 @@ func (r *report) print(w io.Writer) error {
 	if o.Blocked != "" {
 		fmt.Fprintf(w, "Publishers are blocked: %s\n", o.Blocked)
 	}
+	if o.Controller == "" {
+		fmt.Fprint(w, "No node leads the catalog: nothing can be declared, deleted or changed until more than half of the nodes are back.\n")
+	}
 	fmt.Fprintf(w, "%s here; %s, %s (", plural(o.Connections, "connection"), plural(o.Resources, "resource"), plural(o.Partitions, "partition"))
 	for i, s := range admin.States {
 		if i > 0 {
@@ -107,6 +115,9 @@ func (r *report) print(w io.Writer) error {
 	if more := len(r.Resources) - shownResources; more > 0 {
 		fmt.Fprintf(w, "… and %d more; `tanist status NAME` shows one, --json all\n", more)
 	}
+	if o.States[admin.Waiting] > 0 {
+		fmt.Fprint(w, "\nWhat one waits for: tanist status NAME\n")
+	}
 	return nil
 }
 
@@ -115,11 +126,18 @@ const resourceHeader = "RESOURCE VHOST KIND STATE READY UNSETTLED CONSUMERS POLI
 func resourceRows(all []admin.Resource) (rows [][]string) {
 	for _, x := range all {
 		rows = append(rows, []string{
-			x.Name, x.VHost, x.Kind, string(x.State), strconv.FormatUint(x.Ready, 10), strconv.FormatUint(x.Unsettled, 10),
-			strconv.Itoa(x.Consumers), x.Policy,
+			x.Name, x.VHost, x.Kind, string(x.State), counted(x, x.Ready), counted(x, x.Unsettled), counted(x, uint64(x.Consumers)), x.Policy,
 		})
 	}
 	return rows
+}
+
+// counted is a count of a resource's owners. None while an owner does not serve is not known.
+func counted(x admin.Resource, n uint64) string {
+	if n == 0 && x.State != admin.Serving && x.State != admin.Moving {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 func (r *report) printResources(w io.Writer) error {
@@ -132,24 +150,45 @@ func (r *report) printResources(w io.Writer) error {
 		}
 	}
 	for _, p := range r.Partitions {
-		fmt.Fprintf(w, "\npartition %d of %s (%s to inspect): %s, epoch %d, version %d, %s, E %d W %d R %d, confirmed %d\n",
-			p.Partition, p.Resource, p.ID, p.State, p.Epoch, p.Version, p.Policy, p.E, p.W, p.R, p.Confirmed)
-		if p.Reason != "" {
-			fmt.Fprintf(w, "  %s: %s\n", p.State, p.Reason)
-		}
-		var rows [][]string
-		for _, c := range p.Copies {
-			rows = append(rows, []string{
-				c.Node, c.Role, strconv.FormatUint(c.Position, 10), strconv.FormatUint(c.Offset, 10), strconv.FormatUint(c.Durable, 10),
-				strconv.FormatUint(c.Lag, 10), c.Health,
-			})
-		}
-		if err := table(w, "COPY ROLE POSITION OFFSET DURABLE LAG HEALTH", rows); err != nil {
+		if err := printPartition(w, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func printPartition(w io.Writer, p admin.Partition) error {
+	owned := slices.ContainsFunc(p.Copies, func(c admin.Copy) bool { return c.Node == p.Owner && answers(c) })
+	known := func(is bool, n uint64) string {
+		if !is {
+			return "-"
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	fmt.Fprintf(w, "\npartition %d of %s (%s to inspect): %s, epoch %d, version %d, %s: %d of %s confirm, confirmed %s\n",
+		p.Partition, p.Resource, p.ID, p.State, p.Epoch, p.Version, p.Policy, p.W, plural(p.E, "copy"), known(owned, p.Confirmed))
+	if p.Reason != "" {
+		fmt.Fprintf(w, "  %s: %s\n", p.State, p.Reason)
+	}
+	var rows [][]string
+	reached := 0
+	for _, c := range p.Copies {
+		is := answers(c)
+		if is && (c.Role == "owner" || c.Role == "follower") {
+			reached++
+		}
+		rows = append(rows, []string{
+			c.Node, c.Role, known(is, c.Position), known(is, c.Offset), known(is, c.Durable), known(is && owned, c.Lag), c.Health,
+		})
+	}
+	if p.State == admin.Serving && reached < p.W {
+		fmt.Fprintf(w, "  nothing is confirmed: %d in reach of the %d that a confirm needs; publishes are refused until more nodes are back\n", reached, p.W)
+	}
+	return table(w, "COPY ROLE POSITION OFFSET DURABLE LAG HEALTH", rows)
+}
+
+// answers says whether a copy's node told of it.
+func answers(c admin.Copy) bool { return c.Health != "unreachable" && c.Health != "missing" }
 
 func word(b bool, yes, no string) string {
 	if b {

@@ -43,7 +43,14 @@ func await[T any](ctx context.Context, ask func(func(T))) (T, error) {
 // Authenticate implements admin.Backend.
 func (b *backend) Authenticate(ctx context.Context, user, password string, loopback bool) ([]string, error) {
 	var u *catalog.User
-	b.n.View(func(v *catalog.View) { u = v.User(user) })
+	none := false
+	b.n.View(func(v *catalog.View) {
+		u = v.User(user)
+		none = u == nil && len(v.Users()) == 0
+	})
+	if none { // and so it is not known who may log in
+		return nil, broker.Errorf(broker.Unavailable, "%s; ask another node, or wait", noCatalog)
+	}
 	right, err := await(ctx, func(done func(bool)) { b.n.checker.Verify(u, password, done) })
 	if err != nil {
 		return nil, err

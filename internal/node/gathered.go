@@ -100,11 +100,13 @@ func (g *gathered) stateOf(a *catalog.Assignment) (admin.State, string) {
 		return admin.Waiting, "it has no owner yet"
 	case !answered:
 		if why := g.silent[owner]; why != "" {
-			return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer: %s", owner, why)
+			return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer (%s); it goes on when that node is back, no other takes over by itself yet",
+				owner, why)
 		}
 		return admin.Recovering, "" // nobody was asked
 	case answer.From.Store != a.Owner.Store:
-		return admin.Waiting, fmt.Sprintf("its owner's data directory on node %s is gone", owner)
+		return admin.Waiting, fmt.Sprintf("its owner's data directory on node %s is gone; the copies keep what was confirmed, and no other node takes over by "+
+			"itself yet", owner)
 	case answer.From != a.Owner:
 		return admin.Recovering, fmt.Sprintf("node %s was started again, and takes it over under a new epoch", owner)
 	case s == nil:

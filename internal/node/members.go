@@ -94,8 +94,8 @@ func (b *backend) RemoveNode(ctx context.Context, name string) error {
 	err = b.change(ctx, catalog.RemoveNode(name, o.Store))
 	var refused *catalog.Refusal
 	if errors.As(err, &refused) && refused.Code == catalog.InUse {
-		return broker.Errorf(broker.Precondition, "%s; delete those queues and streams, or have another node take its place: `tanist node replace %s`",
-			refused.Error(), name)
+		return broker.Errorf(broker.Precondition, "%s; delete those queues and streams first. If it is lost with its data directory, another node takes its "+
+			"place: `tanist node replace %s`", refused.Error(), name)
 	}
 	return told(err)
 }

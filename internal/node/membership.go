@@ -92,6 +92,10 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 	if err := m.id.is(n.local, m.cfg.Data); err != nil {
 		return err
 	}
+	if m.cfg.Join != "" && !m.id.member() {
+		return fmt.Errorf("%w: the data directory %s has a cluster of its own, of this node alone: a node joins another with an empty one (--data)",
+			errIdentity, m.cfg.Data)
+	}
 	if m.cfg.Mesh == "" && m.id.member() {
 		return fmt.Errorf("%w: node %q is a member of a cluster with others: give it the address where they reach it, with --mesh", errIdentity, m.id.Node)
 	}

@@ -6,6 +6,7 @@ package node
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -323,6 +324,9 @@ func (n *Node) failed(err error) {
 	n.finishStart(err)
 }
 
+// noCatalog is what a node waits for first.
+const noCatalog = "this node has no catalog yet: it waits to hear from the node that leads it, for which more than half of the nodes have to reach each other"
+
 // Ready is nil once the node has served every partition that it owned when it started, and that can be served. It stays so while the node
 // lives: a queue that is declared later is not served for a moment, and that is no reason to send clients away.
 func (n *Node) Ready() error {
@@ -333,6 +337,8 @@ func (n *Node) Ready() error {
 		return n.failure
 	case n.stopping:
 		return fmt.Errorf("the node is stopping")
+	case !n.settled && len(n.view.Users()) == 0:
+		return errors.New(noCatalog)
 	case !n.settled:
 		return fmt.Errorf("partitions are being taken over from the run before")
 	}

@@ -25,7 +25,7 @@ func forClients(err error) error {
 		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made; asking for it again is safe (%v)", err)
 	case errors.Is(err, consensus.ErrNotProposed):
 		return broker.Errorf(broker.Unavailable,
-			"nothing was changed; publishing and consuming go on; try again later or on another node (%v)", err)
+			"nothing was changed; queues whose owner and copies are in reach go on; try again later or on another node (%v)", err)
 	}
 	return err
 }

@@ -150,6 +150,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// Before the catalog is there nobody's password is wrong.
+func TestNobodyIsRefusedForTheWantOfACatalog(t *testing.T) {
+	b := &backend{n: &Node{view: catalog.NewView()}}
+	_, err := b.Authenticate(t.Context(), "guest", "guest", true)
+	wantCode(t, "guest", err, broker.Unavailable)
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "no catalog yet") {
+		t.Errorf("ready: %v", err)
+	}
+}
+
 func TestUsersAndRights(t *testing.T) {
 	b, ctx := newBackend(t), t.Context()
 	if roles, err := b.Authenticate(ctx, "guest", "guest", true); err != nil || len(roles) != 1 {

@@ -63,9 +63,9 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		state admin.State
 		why   string
 	}{
-		{run("c", 1), admin.Waiting, "node c does not answer: refused"},
+		{run("c", 1), admin.Waiting, "node c does not answer (refused: nobody listens); it goes on when that node is back"},
 		{run("a", 1), admin.Recovering, "started again"},
-		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 2}, admin.Waiting, "is gone"},
+		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 2}, admin.Waiting, "is gone; the copies keep"},
 		{ident.Instance{}, admin.Waiting, "no owner"},
 		{run("d", 1), admin.Recovering, ""},
 	} {
