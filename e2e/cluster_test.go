@@ -82,11 +82,16 @@ func (c *cluster) invitation(node string, args ...string) []string {
 }
 
 func (c *cluster) token(args ...string) string {
+	return c.make(append([]string{"join-token"}, args...)...)
+}
+
+// make runs a verb that makes a token.
+func (c *cluster) make(args ...string) string {
 	c.t.Helper()
-	cmd := exec.Command(program, append([]string{"join-token", "--admin-url", "http://" + c.nodes[0].admin}, args...)...)
+	cmd := exec.Command(program, append(args, "--admin-url", "http://"+c.up().admin)...)
 	out, err := cmd.Output()
 	if err != nil {
-		c.t.Fatalf("tanist join-token: %v", err)
+		c.t.Fatalf("tanist %s: %v", strings.Join(args, " "), err)
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	rand2 "math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -327,4 +328,48 @@ func withoutQuorum(t *testing.T, b *broker) {
 		})
 	}
 	all.Wait()
+}
+
+// TestReplaced loses a node with its disk under load, and has another take its place: no publish fails, no epoch changes, and the new
+// copies end identical to the others.
+func TestReplaced(t *testing.T) {
+	rng := rand2.New(rand2.NewPCG(seed(t), 6))
+	c := newCluster(t, 3)
+	r := newRig(t, c.nodes...)
+	declareAll(r, "n1")
+	before := r.owners("created")
+	load := startLoad(r, rng)
+	pause(500 * time.Millisecond)
+	const node = 2
+	lost := c.nodes[node]
+	r.crash(node)
+	if err := os.RemoveAll(lost.dir); err != nil {
+		t.Fatal(err)
+	}
+	lost.env = []string{"TANIST_JOIN_TOKEN=" + c.make("node", "replace", lost.name)}
+	lost.start()
+	lost.env = nil
+	c.whole()
+	c.up().await("copies of everything on the new store", func() error {
+		by, err := c.up().partitions()
+		for _, name := range everything {
+			if p := by[name]; err == nil && (len(p.Followers) != 2 || len(p.Learners) > 0) {
+				err = fmt.Errorf("%s is followed by %v, learners %v", name, p.Followers, p.Learners)
+			}
+		}
+		return err
+	})
+	c.back(lost)
+	r.verdict()
+	r.unharmed()
+	load.finish(r)
+	r.drainAll()
+	r.verdict()
+	after := r.owners("")
+	for _, name := range everything {
+		if after[name].Epoch != before[name].Epoch {
+			t.Errorf("%s was in epoch %d and is in %d", name, before[name].Epoch, after[name].Epoch)
+		}
+	}
+	c.identical(everything...)
 }
