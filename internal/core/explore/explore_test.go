@@ -77,6 +77,12 @@ var complete = map[string]struct {
 		b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 1, Wipes: 1},
 		seen: "a new store admitted, joint",
 	},
+	"a transition that overtakes another": {
+		b: explore.Bounds{
+			Copies: 3, Epochs: 3, Suspect: true, Depth: 9, Begin: steps("record; apply n0; seal n0; sync n0; choose n0 0"),
+		},
+		seen: "confirmed 1",
+	},
 	"two stores that are lost": {
 		b:    explore.Bounds{Copies: 3, Epochs: 1, Crashes: 2, Wipes: 2},
 		seen: "a new store admitted, a proposal whose owner is gone",
@@ -119,7 +125,7 @@ func TestComplete(t *testing.T) {
 			}
 			c.b.Queue = 8
 			r := search(t, c.b)
-			if !r.Complete {
+			if !r.Complete && c.b.Depth == 0 {
 				t.Errorf("not complete: %d steps would have exceeded the messages on their way", r.Clogged)
 			}
 			for _, want := range strings.Split(c.seen, ", ") {

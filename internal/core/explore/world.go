@@ -371,6 +371,9 @@ func (w *world) do(n *node, f func(*partition.Effects)) {
 }
 
 func (w *world) perform(n *node, e *partition.Effect) {
+	if (e.Kind == partition.WriteMark || e.Kind == partition.Assumed) && e.Epoch < n.copy.Promise() {
+		w.breaks("a role below the promise: %s takes one of epoch %d, and has promised %d", nodeName(n.index), e.Epoch, n.copy.Promise())
+	}
 	switch e.Kind {
 	case partition.SavePromise:
 		n.step = e

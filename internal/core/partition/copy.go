@@ -237,8 +237,8 @@ func (c *Copy) Assign(a Assignment, out *Effects) {
 		refuse(c.damaged)
 	case c.importing && a.Role != Learner:
 		refuse(incomplete)
-	case a.Epoch < c.vow:
-		refuse(fmt.Sprintf("epoch %d is below the promise %d", a.Epoch, c.vow))
+	case a.Epoch < max(c.vow, c.sealing): // a seal may wait for a step that is under way before its promise is begun
+		refuse(fmt.Sprintf("epoch %d is below the promise %d", a.Epoch, max(c.vow, c.sealing)))
 	case c.want != nil && a.Epoch < c.want.Epoch:
 		refuse(fmt.Sprintf("epoch %d is below %d, which is being applied", a.Epoch, c.want.Epoch))
 	case a.Role == Owner && c.opened == Owner && a.Epoch <= c.openedAt:
