@@ -91,6 +91,7 @@ func (s *witnessedStore) Create(p ident.Partition) (replica.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	delete(s.n.w.historyOf(p).copies, s.n)
 	return s.n.log(l), nil
 }
 
@@ -152,8 +153,7 @@ func (l *witnessedLog) Cut(to batch.Tail, done func(error)) {
 }
 
 func (l *witnessedLog) Delete(done func(error)) {
-	l.t.deleted = true
-	delete(l.n.w.historyOf(l.p).copies, l.n)
+	l.t.deleted = true // what was confirmed with its help stays confirmed
 	l.Log.Delete(done)
 }
 

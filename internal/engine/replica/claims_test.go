@@ -105,3 +105,30 @@ func TestNewOwnerWaitsForNoGatewayThatHoldsNothing(t *testing.T) {
 		t.Fatal("waits for longer than the window")
 	}
 }
+
+// A node that comes back with another store counts its runs from 1 again: its gateway has the name of one that is gone, and a producer of
+// a later run. What the old one held goes back to the queue.
+func TestAGatewayOfAnotherStoreIsAnother(t *testing.T) {
+	w := newWorld(t, 1)
+	w.declare(catalog.Queue, &queue.Settings{}, nil)
+	old := w.gateway(0)
+	old.stream = 6
+	old.attach(1)
+	old.subscribe(1, 2)
+	w.settle()
+	old.publish("a")
+	w.settle()
+	wantEqual(t, "deliveries", old.bodies(), []string{"a"})
+	w.number++
+	g := w.gateway(0)
+	if g.id != old.id {
+		t.Fatalf("gateways %v and %v", g.id, old.id)
+	}
+	g.attach(1)
+	if a := take[protocol.Attached](g); len(a) != 1 {
+		t.Fatalf("attached %+v", a)
+	}
+	if s := w.status(); s.Unsettled != 0 || s.Ready != 1 {
+		t.Fatalf("status %+v", s)
+	}
+}
