@@ -297,7 +297,7 @@ func (w *world) allEmpty(c *client) bool {
 			return false
 		}
 	}
-	return !w.cluster() || !slices.ContainsFunc(w.targets, func(t *target) bool { return !t.gone && !t.damaged && !told[t] })
+	return !w.cluster() || !slices.ContainsFunc(w.targets, func(t *target) bool { return !t.gone && !t.damaged && !t.maker && !t.memory && !told[t] })
 }
 
 // allRead reports whether the client reads every stream that can be read.
