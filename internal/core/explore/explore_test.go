@@ -91,6 +91,14 @@ var complete = map[string]struct {
 		b:    explore.Bounds{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true},
 		seen: "a new store admitted, joint, a proposal whose owner is gone, serves in epoch 2", wide: true,
 	},
+	"three epochs": {
+		b:    explore.Bounds{Copies: 3, Epochs: 3, Suspect: true},
+		seen: "serves in epoch 3", wide: true,
+	},
+	"a crash beside a suspicion": {
+		b:    explore.Bounds{Copies: 3, Appends: 1, Epochs: 2, Crashes: 1, Suspect: true},
+		seen: "serves in epoch 2, confirmed 3", wide: true,
+	},
 	"growth from two copies, an owner that crashes": {
 		b:    explore.Bounds{Copies: 2, Epochs: 2, Crashes: 1},
 		seen: "3 copies admitted, joint, a proposal whose owner is gone, serves in epoch 2", wide: true,
