@@ -40,7 +40,9 @@ type Extend struct {
 	Epoch     uint64
 	From      ident.Instance
 	Confirmed uint64
-	Batches   []batch.Batch
+	// Keep is the position from which some copy still needs the log: whoever owns next must be able to give it that (design 2 §6).
+	Keep    uint64
+	Batches []batch.Batch
 }
 
 // Held says up to where a copy holds the log durably.

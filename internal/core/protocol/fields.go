@@ -295,6 +295,7 @@ func (c *coder) extend(m *Extend) {
 	c.u64(&m.Epoch)
 	c.instance(&m.From)
 	c.u64(&m.Confirmed)
+	c.u64(&m.Keep)
 	c.batches(&m.Batches)
 }
 

@@ -213,8 +213,13 @@ func (r *replica) feedBatch(b batch.Batch) {
 }
 
 func (r *replica) extension(bs []batch.Batch) *protocol.Extend {
+	keep := r.copy.Confirmed()
+	for _, f := range r.feeds {
+		at, _ := f.needs()
+		keep = min(keep, at)
+	}
 	return &protocol.Extend{
-		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Confirmed: r.copy.Confirmed(), Batches: bs,
+		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Confirmed: r.copy.Confirmed(), Keep: keep, Batches: bs,
 	}
 }
 
@@ -293,18 +298,28 @@ func (r *replica) tellCopies() {
 
 // owed is the position from which the log is kept for other copies: what the furthest behind of them, as long as it is not too far,
 // does not hold yet. none: nothing is owed.
+//
+// A follower keeps what its owner says that others need, for it may own next and have to feed them.
 func (r *replica) owed(upTo uint64) uint64 {
 	kept, _ := r.log.Size()
+	if r.copy.Role() != partition.Owner && kept < retainForAbsent {
+		return min(upTo, r.keep)
+	}
 	for _, f := range r.feeds {
-		at, keeps := f.Durable(), kept < retainForAbsent || f.Standing()
-		if g := f.image; g != nil && g.export != nil {
-			at, keeps = g.export.Position(), true // it goes on from there
-		}
-		if keeps {
+		at, going := f.needs()
+		if going || kept < retainForAbsent {
 			upTo = min(upTo, at)
 		}
 	}
 	return upTo
+}
+
+// needs is the position from which a copy needs the log; going says that it is being fed or made now.
+func (f *feed) needs() (at uint64, going bool) {
+	if g := f.image; g != nil && g.export != nil {
+		return g.export.Position(), true // it goes on from there
+	}
+	return f.Durable(), f.Standing()
 }
 
 // reachable is how many admitted copies there is a way to, this one included.

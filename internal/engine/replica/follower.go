@@ -60,7 +60,7 @@ func (r *replica) extend(m protocol.Extend) {
 		r.staged += int64(b.Size())
 		r.log.Append(b, link, false, r.appendedFunc())
 	}
-	r.known = m.Confirmed
+	r.known, r.keep = m.Confirmed, m.Keep
 	if r.local != nil {
 		r.local.heard, r.local.asked = r.now(), 0
 	}
