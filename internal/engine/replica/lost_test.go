@@ -112,3 +112,35 @@ func TestALearnerIsAdmittedThatWasFasterThanTheOwner(t *testing.T) {
 		t.Fatalf("followers %v, learners %v", got.Followers, got.Learners)
 	}
 }
+
+func TestFollowersKeepWhatAnAbsentOneNeeds(t *testing.T) {
+	g := newTrio(t, 12, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	c.publish("a", "b")
+	g.run(20)
+	g.nodes[2].kill()
+	needs := g.nodes[2].disk.copies[part].batches
+	at := needs[len(needs)-1].tail.Position
+	for i := range 60 { // enough for several snapshots everywhere
+		c.publish(fmt.Sprint("m", i))
+		g.run(3)
+	}
+	for _, m := range g.nodes[:2] {
+		log := m.store.logs[part]
+		if len(log.retains) == 0 || log.from > at {
+			t.Fatalf("%s keeps its log from %d on, after %d snapshots; the copy that is away ends at %d", m.name, log.from, len(log.retains), at)
+		}
+	}
+	g.nodes[2].restart()
+	g.run(50)
+	for i := range 20 {
+		c.publish(fmt.Sprint("n", i))
+		g.run(3)
+	}
+	for _, m := range g.nodes[:2] {
+		if log := m.store.logs[part]; log.from <= at {
+			t.Fatalf("%s still keeps its log from %d on, which nobody needs", m.name, log.from)
+		}
+	}
+}
