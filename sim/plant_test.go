@@ -26,7 +26,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{
 			"confirm before the sync, and no witness", func() plant { return confirmEarly{deaf: true} },
 			[]Fault{FaultCrash},
-			[]string{string(check.RuleLost), string(check.RuleUnconfirmed), string(check.RuleSettled), string(check.RuleMoved)},
+			[]string{string(check.RuleLost), string(check.RuleUnconfirmed), string(check.RuleSettled), string(check.RuleMoved), "another history than what was confirmed"},
 		},
 		{
 			"a sync that does nothing", func() plant { return noSync{} },
@@ -39,7 +39,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			// one in: nothing is served, which is found too.
 			"a restarted owner keeps its epoch", func() plant { return sameBoot{} },
 			[]Fault{FaultCrash},
-			[]string{string(check.RuleEpoch), "partitions are being recovered", "partitions are being taken over"},
+			[]string{string(check.RuleEpoch), "partitions are being recovered", "partitions are being taken over", "no catalog yet"},
 		},
 		{"resend out of order", func() plant { return &swap{} }, []Fault{FaultStall}, []string{string(check.RuleOrder)}},
 		{

@@ -51,7 +51,7 @@ type replica struct {
 	change   *partition.Change
 	alone    int64 // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
-	keep     uint64 // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
+	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last
 	local    *reading // nil: nobody reads here
 
