@@ -33,7 +33,9 @@ type Input struct {
 	W          int                 // copies that a confirm needed under the assignment
 	Floor      uint64              // highest confirmed position that the owner's last heartbeat reported, 0 if none
 	Answers    []Answer
-	// Links are what the furthest copy said its link is at the positions that an Ask named.
+	// Said is the copy that an Ask named, and Links are what it said its link is at the positions. They are no evidence where another copy
+	// is the furthest by now.
+	Said  ident.Instance
 	Links map[uint64]batch.Link
 	// Dropped are positions that it was asked for and knows nothing of any more, because what was there was confirmed and has gone from
 	// its log. An answer that ends there cannot be compared: its copy does not go on from its own log, but is made anew.
@@ -193,6 +195,9 @@ func spread(p ident.Partition, node string) [sha256.Size]byte {
 // checkLinks compares the furthest copy's history with every shorter one, or says what must be asked first.
 func checkLinks(in Input, best candidate, others []candidate, d *Decision) bool {
 	var ask []uint64
+	if in.Said != best.Instance {
+		in.Links, in.Dropped = nil, nil
+	}
 	for _, o := range others {
 		want, known := in.Links[o.at.Position]
 		if o.at.Position == best.at.Position {

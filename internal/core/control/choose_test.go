@@ -59,7 +59,7 @@ func TestAnOlderOwnersLongerEndDoesNotWin(t *testing.T) {
 	if d.Verdict != Ask || d.Owner.Node != "c" || len(d.Positions) != 1 || d.Positions[0] != 100 {
 		t.Fatalf("got %+v", d)
 	}
-	in.Links = map[uint64]batch.Link{100: {9}}
+	in.Said, in.Links = d.Owner, map[uint64]batch.Link{100: {9}}
 	if d = Choose(in); d.Verdict != Chosen || d.Owner.Node != "c" || d.Start.Position != 110 {
 		t.Fatalf("got %+v", d)
 	}
@@ -74,12 +74,22 @@ func TestWhatTheFurthestCopyHasDroppedIsNotCompared(t *testing.T) {
 	if d := Choose(in); d.Verdict != Ask {
 		t.Fatalf("got %+v", d)
 	}
-	in.Dropped = []uint64{20}
+	in.Said, in.Dropped = instance("b", 1), []uint64{20}
 	if d := Choose(in); d.Verdict != Chosen || d.Owner.Node != "b" {
 		t.Fatalf("got %+v", d)
 	}
 	in.Links = map[uint64]batch.Link{20: {9}}
 	if d := Choose(in); d.Verdict != Blocked {
+		t.Fatalf("got %+v", d)
+	}
+}
+
+func TestWhatAnotherCopySaidOfItsLinksIsNoEvidence(t *testing.T) {
+	in := Input{
+		Assignment: three(1), W: 2, Said: instance("c", 1), Links: map[uint64]batch.Link{20: {2}}, Dropped: []uint64{20},
+		Answers: []Answer{answer(instance("b", 1), tail(1, 90, 1)), answer(instance("c", 1), tail(1, 20, 2))},
+	}
+	if d := Choose(in); d.Verdict != Ask || d.Owner.Node != "b" {
 		t.Fatalf("got %+v", d)
 	}
 }

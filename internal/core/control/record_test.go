@@ -31,7 +31,7 @@ func TestTheRecordOfAChoice(t *testing.T) {
 	if e.Start != (evidence.Place{}) || !reflect.DeepEqual(e.After, evidence.Reign{Epoch: 5}) {
 		t.Errorf("nobody is chosen before the furthest was asked: %+v, from %+v", e.After, e.Start)
 	}
-	in.Links = map[uint64]batch.Link{100: {}}
+	in.Said, in.Links = last.Instance, map[uint64]batch.Link{100: {}}
 	if e = EvidenceOf(r, in, Choose(in), nil, "a"); e.Start != (evidence.Place{Epoch: 5, Position: 110, Offset: 110, Link: evidence.Link{2}}) || e.After.Owner != last.Instance {
 		t.Errorf("it starts at %+v", e.Start)
 	}

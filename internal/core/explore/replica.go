@@ -310,6 +310,7 @@ func (w *world) choose(of uint8, tie int) control.Decision {
 	if !n.up || n.instance() != d.Owner {
 		return control.Decision{}
 	}
+	in.Said = d.Owner
 	for _, at := range d.Positions {
 		if e := n.disk.log.at(at); e.end().Position == at {
 			in.Links[at] = e.end().Link

@@ -277,6 +277,7 @@ func (k *cluster) choose() {
 	}
 	d := control.Choose(in)
 	if d.Verdict == control.Ask {
+		in.Said = d.Owner
 		for _, m := range k.nodes {
 			if m.store == d.Owner.Store {
 				in.Links[0] = batch.Link{}

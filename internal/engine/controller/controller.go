@@ -88,6 +88,7 @@ type (
 	answered []control.SealAnswer
 	linked   struct {
 		t     *transition
+		of    ident.Instance // the copy that says it
 		asked []uint64
 		links map[uint64]batch.Link
 	}

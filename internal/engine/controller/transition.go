@@ -8,6 +8,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -28,6 +29,7 @@ type transition struct {
 	kind       catalog.Kind
 	step       step
 	members    []*copyOf
+	said       ident.Instance // the copy whose links were asked for
 	links      map[uint64]batch.Link
 	dropped    []uint64 // positions that were asked for and are not kept any more
 	linksAsked []uint64
@@ -199,7 +201,7 @@ func (c *Controller) chooseFor(t *transition) {
 		c.wait(t, err.Error())
 		return
 	}
-	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Links: t.links, Dropped: t.dropped}
+	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Said: t.said, Links: t.links, Dropped: t.dropped}
 	missing, expected := "", 0
 	for _, m := range t.members {
 		switch {
@@ -234,18 +236,21 @@ func (c *Controller) chooseFor(t *transition) {
 
 // askLinks has the furthest copy say its links where shorter ones end.
 func (c *Controller) askLinks(t *transition, d control.Decision) {
-	if slices.Equal(t.linksAsked, d.Positions) {
+	if t.said == d.Owner && slices.Equal(t.linksAsked, d.Positions) {
 		return
+	}
+	if t.said != d.Owner {
+		t.said, t.links, t.dropped = d.Owner, nil, nil // what another copy said is no evidence any more
 	}
 	t.linksAsked = d.Positions
 	c.env.Links(d.Owner.Node, t.assignment.Partition, d.Positions, func(links map[uint64]batch.Link) {
-		c.box.Post(linked{t, d.Positions, links})
+		c.box.Post(linked{t, d.Owner, d.Positions, links})
 	})
 	c.setTimer()
 }
 
 func (c *Controller) links(m linked) {
-	if !c.live(m.t, sealing) {
+	if !c.live(m.t, sealing) || m.of != m.t.said {
 		return
 	}
 	if m.t.links == nil {
