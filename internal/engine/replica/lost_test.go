@@ -113,6 +113,31 @@ func TestALearnerIsAdmittedThatWasFasterThanTheOwner(t *testing.T) {
 	}
 }
 
+func TestAGatewayThatDoesNotComeBackHoldsNothing(t *testing.T) {
+	g := newTrio(t, 13, 2)
+	g.declare(catalog.Queue, 1)
+	c := g.client(0)
+	c.id.Node = "n2"
+	c.stream++
+	c.send(protocol.Attach{To: c.to(), Reply: c, Producer: c.prod, First: 1})
+	c.send(protocol.Subscribe{To: c.to(), Consumer: 1, Credit: 1 << 20})
+	c.publish("a", "b")
+	g.run(20)
+	if s := g.nodes[0].status(); s.Unsettled != 2 {
+		t.Fatalf("the consumer holds %d of 2", s.Unsettled)
+	}
+	g.nodes[0].m.PeerDown("n2") // its Detach was lost with the session
+	g.nodes[0].m.PeerUp(g.nodes[1].local)
+	g.run(5000)
+	if s := g.nodes[0].status(); s.Unsettled != 2 {
+		t.Fatalf("taken from it at once: it holds %d of 2", s.Unsettled)
+	}
+	g.run(6000)
+	if s := g.nodes[0].status(); s.Unsettled != 0 || s.Consumers != 0 || s.Ready != 2 {
+		t.Fatalf("%d unsettled, %d ready, %d consumers", s.Unsettled, s.Ready, s.Consumers)
+	}
+}
+
 func TestFollowersKeepWhatAnAbsentOneNeeds(t *testing.T) {
 	g := newTrio(t, 12, 3)
 	g.declare(catalog.Queue, 1, 2)

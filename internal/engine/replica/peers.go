@@ -1,6 +1,9 @@
 package replica
 
 import (
+	"slices"
+	"time"
+
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 )
@@ -114,9 +117,35 @@ func (r *replica) peerUp(peer ident.Instance) {
 		}
 	}
 	r.reach()
+	r.expectBack(peer.Node)
 	if r.follows() && r.want.Owner == peer {
 		r.sayStanding()
 	}
+}
+
+// returnWithin is how long a gateway has to attach anew once the way to it is open again. One that works with the partition does so at once.
+const returnWithin = 10 * time.Second
+
+// expectBack lets go of the gateways of a node that do not attach anew after the way to it was lost: their last word, that they left, was
+// lost with it, and what was sent to them since never came to a client.
+func (r *replica) expectBack(node string) {
+	var expected []*inlet
+	for _, in := range r.inlets {
+		if in.gateway.Node == node && in.attach == nil {
+			in.unheard = true
+			expected = append(expected, in)
+		}
+	}
+	if len(expected) == 0 {
+		return
+	}
+	r.box.After(returnWithin, call{func() {
+		for _, in := range expected {
+			if in.unheard && slices.Contains(r.inlets, in) {
+				r.drop(in)
+			}
+		}
+	}})
 }
 
 func (r *replica) peerDown(node string) {

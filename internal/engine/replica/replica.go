@@ -141,6 +141,7 @@ type inlet struct {
 	attach   *protocol.Attach // not answered yet
 	settled  uint64           // settles below it are decided; their events are not appended yet
 	dead     bool
+	unheard  bool // the way to it was lost, and it has not attached anew
 	told     bool // something is confirmed that must be said
 }
 
