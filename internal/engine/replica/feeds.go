@@ -297,7 +297,7 @@ func (r *replica) tellCopies() {
 }
 
 // owed is the position from which the log is kept for other copies: what the furthest behind of them, as long as it is not too far,
-// does not hold yet. none: nothing is owed.
+// does not hold yet; upTo where nothing is owed.
 //
 // A follower keeps what its owner says that others need, for it may own next and have to feed them.
 func (r *replica) owed(upTo uint64) uint64 {

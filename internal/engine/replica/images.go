@@ -8,7 +8,7 @@ import (
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// imageChunk is about how many bytes of an image go in one message.
+// imageChunkSize is about how many bytes of an image go in one message.
 const imageChunkSize = 1 << 20
 
 // Images is what a Log also is where its copy can be sent as an image, and be made of one (design 3). Where an image stands is opaque

@@ -132,7 +132,13 @@ func TestAGatewayThatDoesNotComeBackHoldsNothing(t *testing.T) {
 	if s := g.nodes[0].status(); s.Unsettled != 2 {
 		t.Fatalf("taken from it at once: it holds %d of 2", s.Unsettled)
 	}
+	g.nodes[0].m.PeerDown("n2") // a second outage gives it as long again
+	g.nodes[0].m.PeerUp(g.nodes[1].local)
 	g.run(6000)
+	if s := g.nodes[0].status(); s.Unsettled != 2 {
+		t.Fatalf("taken from it before its time: it holds %d of 2", s.Unsettled)
+	}
+	g.run(5000)
 	if s := g.nodes[0].status(); s.Unsettled != 0 || s.Consumers != 0 || s.Ready != 2 {
 		t.Fatalf("%d unsettled, %d ready, %d consumers", s.Unsettled, s.Ready, s.Consumers)
 	}

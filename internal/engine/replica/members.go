@@ -100,7 +100,7 @@ func (r *replica) held(store ident.StoreID) (position uint64, counts bool) {
 	return 0, false
 }
 
-// changed takes the catalog's answer. The change itself came with an assignment before.
+// changeDone takes the catalog's answer. The change itself came with an assignment before.
 func (r *replica) changeDone(m changed) {
 	c := m.c
 	if r.change != c {

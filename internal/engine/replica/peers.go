@@ -129,23 +129,18 @@ const returnWithin = 10 * time.Second
 // expectBack lets go of the gateways of a node that do not attach anew after the way to it was lost: their last word, that they left, was
 // lost with it, and what was sent to them since never came to a client.
 func (r *replica) expectBack(node string) {
-	var expected []*inlet
 	for _, in := range r.inlets {
-		if in.gateway.Node == node && in.attach == nil {
-			in.unheard = true
-			expected = append(expected, in)
+		if in.gateway.Node != node || in.attach != nil {
+			continue
 		}
-	}
-	if len(expected) == 0 {
-		return
-	}
-	r.box.After(returnWithin, call{func() {
-		for _, in := range expected {
-			if in.unheard && slices.Contains(r.inlets, in) {
+		in.outages++
+		outage := in.outages
+		r.box.After(returnWithin, call{func() {
+			if in.outages == outage && slices.Contains(r.inlets, in) { // a later outage gives it as long again
 				r.drop(in)
 			}
-		}
-	}})
+		}})
+	}
 }
 
 func (r *replica) peerDown(node string) {

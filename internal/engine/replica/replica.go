@@ -141,8 +141,8 @@ type inlet struct {
 	attach   *protocol.Attach // not answered yet
 	settled  uint64           // settles below it are decided; their events are not appended yet
 	dead     bool
-	unheard  bool // the way to it was lost, and it has not attached anew
-	told     bool // something is confirmed that must be said
+	outages  uint32 // how often the way to it was lost and opened again without its attaching anew
+	told     bool   // something is confirmed that must be said
 }
 
 // purge is an answer that waits for its event to be confirmed.
