@@ -132,7 +132,11 @@ func TestOneSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := Options{Seed: seed, Verbose: func(line string) { t.Log(line) }}
-	opt.Nodes, _ = strconv.Atoi(os.Getenv("SIM_NODES"))
+	if n := os.Getenv("SIM_NODES"); n != "" {
+		if opt.Nodes, err = strconv.Atoi(n); err != nil {
+			t.Fatal(err)
+		}
+	}
 	switch f := os.Getenv("SIM_FAULTS"); f {
 	case "":
 	case "none":
