@@ -3,12 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/gateway"
 	"github.com/tanist/tanist/internal/engine/passwords"
@@ -23,6 +25,10 @@ type backend struct {
 	version string
 	started time.Time
 	open    atomic.Bool // clients are listened for
+	said    struct {
+		sync.Mutex
+		last []control.Condition
+	}
 }
 
 var _ admin.Backend = (*backend)(nil)

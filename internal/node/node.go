@@ -15,6 +15,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/consensus"
@@ -108,6 +109,7 @@ type Node struct {
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
 	questions   questions
 	leads       bool // the catalog's consensus
+	records     *Records
 }
 
 // New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open, and of reading Random.
@@ -128,6 +130,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
 		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
+		records: &Records{shelf: evidence.NewShelf(0, 0)},
 	}
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -27,6 +28,8 @@ type fake struct {
 	perms   []catalog.Permission
 	ready   error
 	overErr error
+
+	attention Attention
 }
 
 func newFake() *fake {
@@ -80,6 +83,35 @@ func (f *fake) DrainNode(_ context.Context, node string, draining bool) error {
 	}
 	return nil
 }
+
+func (f *fake) Transitions(_ context.Context, of Which, n int) ([]*evidence.Evidence, error) {
+	out := []*evidence.Evidence{}
+	for _, name := range []string{"q", "s"} {
+		if of.Matches("/", name) && len(out) < n {
+			e, err := f.Transition(context.Background(), name)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+func (f *fake) Transition(_ context.Context, id string) (*evidence.Evidence, error) {
+	if id == "none" {
+		return nil, broker.Errorf(broker.NotFound, "no evidence of %q", id)
+	}
+	return &evidence.Evidence{
+		Decided: evidence.Decided{
+			ID: id, Resource: id, VHost: "/", Workflow: evidence.Failover, SeenBy: []string{"b"}, Answers: []evidence.Answer{{Clipped: 7}},
+			Exclusions: []evidence.Exclusion{{Node: "a", Reason: "did not answer"}}, Chosen: 5,
+		},
+		Became: evidence.Became{Outcome: evidence.Committed, Cuts: []evidence.Cut{{Node: "a", From: 3, To: 9}}, Serving: 8},
+	}, nil
+}
+
+func (f *fake) Attention(context.Context) (Attention, error) { return f.attention, nil }
 
 func (f *fake) Resources(context.Context) ([]Resource, error) {
 	return []Resource{
@@ -199,7 +231,7 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 			if method == "delete" {
 				continue // below, once there is something to delete
 			}
-			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u").Replace(path)
+			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{id}", "3%2F0@2").Replace(path)
 			body := ""
 			if strings.Contains(path, "/nodes/") {
 				real = strings.ReplaceAll(path, "{name}", "b")
@@ -445,5 +477,50 @@ func TestMetricsDocumented(t *testing.T) {
 	}
 	if !strings.Contains(string(document), table.String()) {
 		t.Errorf("docs/OPERATIONS.md lacks this table:\n%s", table.String())
+	}
+}
+
+func TestTransitionsAreAskedFor(t *testing.T) {
+	h := handlerOf(newFake())
+	for _, c := range []struct {
+		path   string
+		status int
+		ids    []string
+	}{
+		{"/api/v1/transitions", 200, []string{"q", "s"}},
+		{"/api/v1/transitions?n=1", 200, []string{"q"}},
+		{"/api/v1/transitions?resource=s&vhost=/", 200, []string{"s"}},
+		{"/api/v1/transitions?vhost=v", 200, []string{}},
+		{"/api/v1/transitions?n=0", 422, nil},
+		{"/api/v1/transitions?n=4097", 422, nil},
+		{"/api/v1/transitions?n=x", 422, nil},
+		{"/api/v1/transitions/none", 404, nil},
+	} {
+		w := ask(h, "watch", "GET", c.path, "")
+		if w.Code != c.status {
+			t.Errorf("%s: status %d, want %d: %s", c.path, w.Code, c.status, w.Body)
+		}
+		if c.status != 200 {
+			continue
+		}
+		var got []*evidence.Evidence
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		ids := []string{}
+		for _, e := range got {
+			ids = append(ids, e.ID)
+		}
+		if !slices.Equal(ids, c.ids) {
+			t.Errorf("%s: %q, want %q", c.path, ids, c.ids)
+		}
+	}
+	for _, path := range []string{"/api/v1/transitions/3%2F0@2", "/api/v1/transitions/3/0@2"} {
+		if w := ask(h, "watch", "GET", path, ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"id": "3/0@2"`) {
+			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)
+		}
+	}
+	if w := ask(h, "watch", "GET", "/api/v1/attention", ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"conditions": []`) {
+		t.Errorf("nothing needs attention: status %d: %s", w.Code, w.Body)
 	}
 }

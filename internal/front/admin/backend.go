@@ -16,6 +16,7 @@ type Backend interface {
 	Authenticate(ctx context.Context, user, password string, loopback bool) (roles []string, err error)
 
 	Members
+	Recorder
 
 	Overview(ctx context.Context) (Overview, error)
 	Nodes(ctx context.Context) ([]Node, error)

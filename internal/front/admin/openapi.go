@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"encoding"
 	"reflect"
 	"strings"
+
+	"github.com/tanist/tanist/internal/core/ident"
 )
 
 // object is a JSON object of the document.
@@ -82,6 +85,9 @@ func jsonOf(schema object) object { return object{"application/json": object{"sc
 
 // schemaOf gives the schema of a type as encoding/json writes it. Structs are put among the named schemas.
 func schemaOf(t reflect.Type, schemas object) object {
+	if t.Kind() != reflect.Pointer && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return object{"type": "string"}
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem(), schemas)
@@ -108,26 +114,44 @@ func schemaOf(t reflect.Type, schemas object) object {
 	panic("admin: no JSON schema for " + t.String()) // a type of ours in the table above; the tests build the document
 }
 
+// schemaName is what a struct is called in the document. Names are of one room here, as those of Go's packages are not.
+func schemaName(t reflect.Type) string {
+	if t == reflect.TypeFor[ident.Partition]() {
+		return "PartitionID" // Partition is one with its copies
+	}
+	return t.Name()
+}
+
 func structSchema(t reflect.Type, schemas object) object {
-	ref := object{"$ref": "#/components/schemas/" + t.Name()}
-	if _, known := schemas[t.Name()]; known {
+	name := schemaName(t)
+	ref := object{"$ref": "#/components/schemas/" + name}
+	if _, known := schemas[name]; known {
 		return ref
 	}
 	properties, required := object{}, []string{}
-	schemas[t.Name()] = object{"type": "object", "properties": properties, "additionalProperties": false}
+	schemas[name] = object{"type": "object", "properties": properties, "additionalProperties": false}
+	fieldsOf(t, schemas, properties, &required)
+	if len(required) > 0 {
+		schemas[name].(object)["required"] = required
+	}
+	return ref
+}
+
+// fieldsOf adds a struct's fields; those of an embedded one are its own, as encoding/json has it.
+func fieldsOf(t reflect.Type, schemas, properties object, required *[]string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "-" || !f.IsExported() {
 			continue
 		}
+		if f.Anonymous && name == "" {
+			fieldsOf(f.Type, schemas, properties, required)
+			continue
+		}
 		properties[name] = schemaOf(f.Type, schemas)
 		if !strings.Contains(options, "omitempty") {
-			required = append(required, name)
+			*required = append(*required, name)
 		}
 	}
-	if len(required) > 0 {
-		schemas[t.Name()].(object)["required"] = required
-	}
-	return ref
 }

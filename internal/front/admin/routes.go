@@ -54,7 +54,7 @@ var byName = []parameter{
 	{"resource", "only those of this queue or stream"},
 }
 
-var routes = append(memberRoutes, []route{
+var routes = slices.Concat(memberRoutes, recorderRoutes, []route{
 	{
 		method: "GET", path: "/api/v1/overview", summary: "One screen about the cluster", response: Overview{},
 		do: func(ctx context.Context, b Backend, _ *request) (any, error) { return b.Overview(ctx) },
@@ -113,7 +113,7 @@ var routes = append(memberRoutes, []route{
 			return nil, b.DeletePermission(ctx, r.path("user"), r.path("vhost"))
 		},
 	},
-}...)
+})
 
 // list keeps an empty answer from being null.
 func list[T any](l []T, err error) (any, error) {

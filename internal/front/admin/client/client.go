@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/front/admin"
 )
 
@@ -154,6 +155,25 @@ func (c *Client) Resources(ctx context.Context, vhost, name string) ([]admin.Res
 // Partitions are partitions with their copies; name and vhost choose some, empty chooses all.
 func (c *Client) Partitions(ctx context.Context, vhost, name string) ([]admin.Partition, error) {
 	return get[[]admin.Partition](ctx, c, "/api/v1/partitions?"+choose(vhost, name))
+}
+
+// Transitions are the last n changes of owner, the newest first; name and vhost choose some, empty chooses all; n 0 is the node's default.
+func (c *Client) Transitions(ctx context.Context, vhost, name string, n int) ([]*evidence.Evidence, error) {
+	path := "/api/v1/transitions?" + choose(vhost, name)
+	if n > 0 {
+		path += fmt.Sprintf("&n=%d", n)
+	}
+	return get[[]*evidence.Evidence](ctx, c, path)
+}
+
+// Transition is the evidence of one change of owner.
+func (c *Client) Transition(ctx context.Context, id string) (*evidence.Evidence, error) {
+	return get[*evidence.Evidence](ctx, c, "/api/v1/transitions/"+url.PathEscape(id))
+}
+
+// Attention is what needs a person.
+func (c *Client) Attention(ctx context.Context) (admin.Attention, error) {
+	return get[admin.Attention](ctx, c, "/api/v1/attention")
 }
 
 func choose(vhost, name string) string {
