@@ -71,6 +71,9 @@ const (
 	PromiseAhead
 	// OwnerSuspected: the owner's node is suspected in the very run that owns.
 	OwnerSuspected
+	// PromiseMet: an admitted copy has promised the epoch of the transition that is pending. Nothing is to be recorded anew, and it is not
+	// to be withdrawn either: the copy would have promised ahead of the catalog at once.
+	PromiseMet
 )
 
 // Reason is why a partition needs a transition.
@@ -96,8 +99,8 @@ type Promise struct {
 // CauseOf says why a partition needs a transition, from the catalog, from what is suspected, and from the promises that its copies have
 // reported; Why is NoReason if it needs none. Where there are several reasons, one that is certain goes before a suspicion.
 //
-// A promise is a reason only if no transition is pending that will seal at that epoch or above, and only of a store that the
-// assignment admits: nobody waits for another's. Source: design 2 §3 and §4.
+// A promise is a reason only of a store that the assignment admits: nobody waits for another's. Where a transition is pending that seals at
+// that epoch or above, it is a reason to finish that one. Source: design 2 §3 and §4.
 func CauseOf(a *catalog.Assignment, nodes Nodes, suspects Suspects, promises []Promise) Reason {
 	if text := Cause(a, nodes); text != "" {
 		return Reason{Why: OwnerRestarted, Text: text}
@@ -105,30 +108,42 @@ func CauseOf(a *catalog.Assignment, nodes Nodes, suspects Suspects, promises []P
 	if n := nodes.Node(a.Owner.Node); n != nil && n.Store != a.Owner.Store {
 		return Reason{Why: OwnerReplaced, Text: fmt.Sprintf("owner %s has another store now: %s", a.Owner, n.Store)}
 	}
-	reached := a.Epoch
-	if a.Pending != nil {
-		reached = max(reached, a.Pending.Epoch)
-	}
-	ahead := Reason{Epoch: reached}
-	for _, p := range promises {
-		switch {
-		case !admitted(a, p.Node, p.Store) || p.Epoch <= reached || p.Epoch < ahead.Epoch:
-			continue
-		case p.Epoch > ahead.Epoch:
-			ahead = Reason{Why: PromiseAhead, Epoch: p.Epoch}
-		}
-		ahead.By = append(ahead.By, p.Node)
-	}
-	if ahead.Why == PromiseAhead {
-		slices.Sort(ahead.By)
-		ahead.By = slices.Compact(ahead.By)
-		ahead.Text = fmt.Sprintf("%s promised epoch %d, while the catalog is at %d", strings.Join(ahead.By, ", "), ahead.Epoch, reached)
-		return ahead
+	promised := promisedAbove(a, promises)
+	if promised.Why == PromiseAhead {
+		return promised
 	}
 	if s, ok := suspects.Suspect(a.Owner); ok {
 		return Reason{Why: OwnerSuspected, Text: s.String(), By: slices.Clone(s.By)}
 	}
-	return Reason{}
+	return promised
+}
+
+// promisedAbove is what the highest promise above an assignment's epoch is a reason for.
+func promisedAbove(a *catalog.Assignment, promises []Promise) Reason {
+	highest := Reason{Epoch: a.Epoch}
+	for _, p := range promises {
+		switch {
+		case !admitted(a, p.Node, p.Store) || p.Epoch <= a.Epoch || p.Epoch < highest.Epoch:
+			continue
+		case p.Epoch > highest.Epoch:
+			highest = Reason{Why: PromiseAhead, Epoch: p.Epoch}
+		}
+		highest.By = append(highest.By, p.Node)
+	}
+	if highest.Why == NoReason {
+		return Reason{}
+	}
+	slices.Sort(highest.By)
+	highest.By = slices.Compact(highest.By)
+	reached, at := a.Epoch, "the catalog is"
+	if a.Pending != nil && a.Pending.Epoch > a.Epoch {
+		reached, at = a.Pending.Epoch, "the pending transition is"
+	}
+	if highest.Epoch <= reached {
+		highest.Why = PromiseMet
+	}
+	highest.Text = fmt.Sprintf("%s promised epoch %d, while %s at %d", strings.Join(highest.By, ", "), highest.Epoch, at, reached)
+	return highest
 }
 
 // Pend is the pending transition to record for a reason, at now milliseconds since 1970. It seals above whatever was promised. A
@@ -147,7 +162,7 @@ func Pend(a *catalog.Assignment, r Reason, now int64) catalog.Pending {
 	return p
 }
 
-// MayCancel reports whether a pending failover may be withdrawn: nothing is a reason any more, and the controller that asks has
+// MayCancel reports whether a pending failover may be withdrawn: nothing is a reason any more, not even a promise that it meets, and the controller that asks has
 // recorded it itself in its present term and has sent no seal of it, to anyone. sent is the moment of sending, not of an answer: that may
 // be lost, and the promise not. Of a transition that another controller or an earlier term recorded, nobody knows. Otherwise it is
 // finished, and a tie keeps the present owner instance in place. Source: design 2 §4.

@@ -123,9 +123,11 @@ func TestCausesOfATransition(t *testing.T) {
 			Why: PromiseAhead, Text: "b, c promised epoch 7, while the catalog is at 4", By: []string{"b", "c"}, Epoch: 7,
 		}},
 		"a promise of a store that is not admitted": {a, well, nil, []Promise{{"b", ident.StoreID{'x'}, 9}, promise("d", 9)}, Reason{}},
-		"a promise that is pending":                 {pending, well, nil, []Promise{promise("b", 6)}, Reason{}},
+		"a promise that is pending": {pending, well, nil, []Promise{promise("b", 6), promise("c", 5)}, Reason{
+			Why: PromiseMet, Text: "b promised epoch 6, while the pending transition is at 6", By: []string{"b"}, Epoch: 6,
+		}},
 		"a promise above the pending one": {pending, well, nil, []Promise{promise("b", 8)}, Reason{
-			Why: PromiseAhead, Text: "b promised epoch 8, while the catalog is at 6", By: []string{"b"}, Epoch: 8,
+			Why: PromiseAhead, Text: "b promised epoch 8, while the pending transition is at 6", By: []string{"b"}, Epoch: 8,
 		}},
 	} {
 		if got := CauseOf(c.of, c.runs, c.suspects, c.promises); !reflect.DeepEqual(got, c.want) {
@@ -171,5 +173,22 @@ func TestATransitionIsWithdrawnOnlyBeforeASealWasSent(t *testing.T) {
 		if got := MayCancel(c.now, c.here, c.sent); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
+	}
+}
+
+// A controller that withdrew what it recorded for a promise would find the same promise ahead of the catalog again, for ever.
+func TestATransitionThatMeetsAPromiseIsNotWithdrawn(t *testing.T) {
+	a := three(4)
+	a.Owner, a.Pending = instance("a", 5), nil
+	well := runs{instance("a", 5), instance("b", 1), instance("c", 1)}
+	promises := []Promise{{"b", ident.StoreID{'b'}, 5}}
+	p := Pend(a, CauseOf(a, well, suspects{}, promises), 7)
+	a.Pending = &p
+	now := CauseOf(a, well, suspects{}, promises)
+	if MayCancel(now, true, false) {
+		t.Errorf("withdrawn: %+v", now)
+	}
+	if again := Pend(a, now, 8); again != p {
+		t.Errorf("recorded anew: %+v", again)
 	}
 }
