@@ -49,9 +49,9 @@ func New(x exec.Executor, c clock.Clock, random io.Reader) (*Checker, error) {
 	if _, err := io.ReadFull(random, k.key); err != nil {
 		return nil, fmt.Errorf("passwords: reading a key: %w", err)
 	}
-	// A hash that no password is known for, to be checked where there is no user: a wrong name must take as long as a wrong password.
+	// To be checked where there is no user: a wrong name must take as long as a wrong password.
 	var err error
-	if k.dummy, err = Hash(string(k.key), random); err != nil {
+	if k.dummy, err = nobodys(random); err != nil {
 		return nil, err
 	}
 	for i := range workers {
