@@ -192,7 +192,7 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 	if a == nil {
 		return false // deleted, or of memory only
 	}
-	policy, err := quorum.Parse("") // as all are declared
+	policy, err := quorum.Parse(h.w.policy) // as all are declared
 	if err != nil {
 		h.w.fail("%s: %v", h.name(), err)
 		return false

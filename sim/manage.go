@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/tanist/tanist/check"
@@ -57,7 +58,7 @@ func (c *client) declare(t *target, done func(bool)) {
 	c.w.counts.Declared++
 	spec := t.spec
 	if spec.Durable {
-		spec.Policy = c.w.opt.plant.policy()
+		spec.Policy = cmp.Or(c.w.opt.plant.policy(), c.w.policy)
 	}
 	c.session.DeclareQueue(spec, func(_ broker.QueueInfo, err *broker.Error) {
 		if h.site.host != h {
@@ -168,8 +169,13 @@ func (c *client) setUp(then func()) {
 			again()
 			return
 		}
-		left := len(fanTargets)
-		for _, to := range fanTargets {
+		there := c.w.fanTargets()
+		left := len(there)
+		if left == 0 {
+			then()
+			return
+		}
+		for _, to := range there {
 			c.session.Bind(catalog.Binding{VHost: "/", Source: fan.Name, Destination: to}, func(err *broker.Error) {
 				if left--; err != nil {
 					left = -1

@@ -21,7 +21,7 @@ const guest = "$argon2id$v=19$m=8,t=1,p=1$c2ltdWxhdGlvbnM$QammyDmdSZucNn9wLIGB2A
 func newNode(h *host) (*node.Node, error) {
 	w, s := h.w, h.site
 	env := node.Env{
-		Clock: s.clock, Exec: h.exec, FS: w.opt.plant.disk(w, s.disk), Trace: h, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, s.name),
+		Clock: s.clock, Exec: h.exec, FS: w.opt.plant.disk(s, s.disk), Trace: h, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, s.name),
 		Store: s.witness.store, Owner: h.owner,
 	}
 	cfg := node.Config{

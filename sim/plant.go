@@ -9,8 +9,8 @@ import (
 // plant is a fault of the product itself, put in by a test to show that it would be found: only tests can make one. Without one,
 // everything passes as it is.
 type plant interface {
-	// disk stands between the node and its files.
-	disk(w *world, fs vfs.FS) vfs.FS
+	// disk stands between the node at a place and its files.
+	disk(s *site, fs vfs.FS) vfs.FS
 	// log stands between a replica and the log of one copy. The witness hears what it says.
 	log(s *site, l replica.Log) replica.Log
 	// toOwner and toGateway pass messages on.
@@ -25,7 +25,7 @@ type plant interface {
 // honest plants nothing.
 type honest struct{}
 
-func (honest) disk(_ *world, fs vfs.FS) vfs.FS          { return fs }
+func (honest) disk(_ *site, fs vfs.FS) vfs.FS           { return fs }
 func (honest) log(_ *site, l replica.Log) replica.Log   { return l }
 func (honest) toOwner(e *ear, msg any)                  { e.to.Send(msg) }
 func (honest) toPeer(_ mesh.Purpose, msg []byte) []byte { return msg }

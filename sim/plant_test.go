@@ -92,7 +92,7 @@ func (l earlyLog) Append(b batch.Batch, link batch.Link, urgent bool, done func(
 // noSync makes a disk that lies about syncs of log files, as some do.
 type noSync struct{ honest }
 
-func (noSync) disk(_ *world, fs vfs.FS) vfs.FS { return lyingFS{fs} }
+func (noSync) disk(_ *site, fs vfs.FS) vfs.FS { return lyingFS{fs} }
 
 type lyingFS struct{ vfs.FS }
 
@@ -129,8 +129,8 @@ func (promisingLog) SetPromise(_ uint64, done func(error)) { done(nil) }
 // sameBoot forgets that the node was started, so that a later run passes for the one before.
 type sameBoot struct{ honest }
 
-func (sameBoot) disk(w *world, fs vfs.FS) vfs.FS {
-	if w.counts.Runs < 3 {
+func (sameBoot) disk(s *site, fs vfs.FS) vfs.FS {
+	if s.runs < 3 {
 		return fs
 	}
 	return forgetfulFS{fs}

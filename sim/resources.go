@@ -115,7 +115,15 @@ func (w *world) target(name string) *target {
 // fan is an exchange that copies to two queues.
 var fan = catalog.Exchange{VHost: "/", Name: "fan", Type: "fanout", Durable: true}
 
-var fanTargets = []string{"plain", "busy"}
+// fanTargets are the queues that are bound to it, of those that the simulation has.
+func (w *world) fanTargets() (names []string) {
+	for _, name := range []string{"plain", "busy"} {
+		if w.target(name) != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // patience bounds, in virtual time, how long the node may take to serve again once nothing hinders it.
 const patience = 2 * time.Minute

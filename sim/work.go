@@ -75,9 +75,9 @@ func (c *client) publish() {
 		return
 	}
 	exchange, targets := "", []*target{t}
-	if c.w.rng.IntN(12) == 0 {
+	if c.w.rng.IntN(12) == 0 && len(c.w.fanTargets()) > 0 {
 		exchange, targets = fan.Name, nil
-		for _, name := range fanTargets {
+		for _, name := range c.w.fanTargets() {
 			targets = append(targets, c.w.target(name))
 		}
 	}
@@ -101,8 +101,13 @@ func (c *client) publishOne(exchange string, t *target, targets []*target, lane 
 	if t.delays && exchange == "" && rng.IntN(2) == 0 {
 		m.Record.Delay = uint32(rng.IntN(400))
 	}
+	c.send(m, id, targets, lane)
+}
+
+// send publishes a message whose body names it to what it will be routed to.
+func (c *client) send(m *broker.Message, id uint64, targets []*target, lane int) {
 	c.seq++
-	e := check.Event{Kind: check.Publish, Session: c.id, Lane: c.lanes[lane], Message: id, Digest: digest(body)}
+	e := check.Event{Kind: check.Publish, Session: c.id, Lane: c.lanes[lane], Message: id, Digest: digest(m.Body[0])}
 	expect := uint64(0)
 	for _, to := range targets {
 		e.Targets = append(e.Targets, to.key)

@@ -25,6 +25,7 @@ type world struct {
 	storage  storage.Options
 	// snapshots is after how many entries a state is saved.
 	snapshots uint64
+	policy    string // that resources are declared with
 	judge     *check.Checker
 	rng       *rand.Rand // of load and faults
 
