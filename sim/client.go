@@ -239,6 +239,28 @@ func (l *listener) Returned(t broker.Tag, _ *broker.Message, _ string) {
 	}
 }
 
+// Rejected implements broker.Listener.
+func (l *listener) Rejected(t broker.Tag, err *broker.Error) {
+	if !l.deaf() {
+		l.c.rejected(t.Seq, err)
+	}
+}
+
+// rejected notes a refusal that ends the channel: nothing was taken and no outcome comes.
+func (c *client) rejected(seq uint64, err *broker.Error) {
+	i := slices.IndexFunc(c.waiting, func(p pending) bool { return p.seq == seq })
+	if i < 0 {
+		c.w.fail("a refusal (%v) of tag %d, which is not waited for", err, seq)
+		return
+	}
+	p := c.waiting[i]
+	if c.w.cluster() && p.expect > 0 && err.Code == broker.NotFound {
+		c.w.fail("message %d: %v; %d queues should have taken it", p.message, err, p.expect)
+	}
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	c.w.see(check.Event{Kind: check.Resolved, Message: p.message, Outcome: check.Refused})
+}
+
 // Delivered implements broker.Listener.
 func (l *listener) Delivered(consumer uint64, ds []broker.Delivery) {
 	if l.deaf() {

@@ -119,9 +119,7 @@ func (c *client) send(m *broker.Message, id uint64, targets []*target, lane int)
 	c.w.see(e)
 	c.waiting = append(c.waiting, pending{seq: c.seq, message: id, expect: expect})
 	if err := c.session.Publish(broker.Tag{Channel: uint16(lane + 1), Seq: c.seq}, m); err != nil {
-		// A refusal that ends the channel: nothing was taken and no outcome comes.
-		c.waiting = slices.DeleteFunc(c.waiting, func(p pending) bool { return p.message == id })
-		c.w.see(check.Event{Kind: check.Resolved, Message: id, Outcome: check.Refused})
+		c.rejected(c.seq, err)
 	}
 }
 

@@ -130,6 +130,7 @@ func (u *user) Resolved(tags []broker.Tag, o broker.Outcome, reason string) {
 	u.confirmed += len(tags)
 }
 func (u *user) Returned(broker.Tag, *broker.Message, string) {}
+func (u *user) Rejected(broker.Tag, *broker.Error)           {}
 func (u *user) Delivered(_ uint64, ds []broker.Delivery)     { u.got = append(u.got, ds...) }
 func (u *user) ConsumerGone(_ uint64, reason string)         { u.w.t.Errorf("consumer ended: %s", reason) }
 func (u *user) Flow(bool)                                    {}

@@ -74,9 +74,10 @@ const (
 	Unknown           // may or may not be stored
 )
 
-// Tag names a publish to the front that made it: two numbers of the front's choice.
+// Tag names a publish to the front that made it: numbers of the front's choice.
 type Tag struct {
-	Channel uint16
+	Channel uint16 // publishes of one are taken in order
+	Opened  uint32 // tells those apart that had the same number one after the other
 	Seq     uint64 // 0: nobody waits for the outcome
 }
 
@@ -85,7 +86,11 @@ type Listener interface {
 	// Resolved says how publishes ended. Within one Channel, Confirmed tags come in any order.
 	Resolved(tags []Tag, o Outcome, reason string)
 	// Returned hands back a mandatory message that no resource takes. It comes before the Tag's Resolved.
+	// Where the Tag has no Seq it also hands back one that was refused because it was not known whether any takes it.
 	Returned(tag Tag, m *Message, reason string)
+	// Rejected says of a message that Publish has taken what Publish would have returned, had it been known: it is not stored, no Resolved
+	// follows, and what was published after it on the Tag's channel is dropped.
+	Rejected(tag Tag, err *Error)
 	// Delivered hands over messages of a consumer, in order. The bytes stay valid for as long as they are referred to.
 	Delivered(consumer uint64, ds []Delivery)
 	// ConsumerGone says that a consumer was ended by the broker: its resource was deleted or its node lost.
@@ -166,7 +171,8 @@ type Session interface {
 	PurgeQueue(name string, done func(messages uint32, err *Error))
 
 	// Publish takes a message. The error is a refusal that ends the channel in AMQP (no such exchange, no right); everything
-	// else is reported through the Listener.
+	// else is reported through the Listener. A refusal that takes a question to another node is reported there too, as Rejected.
+	// What is asked of the session after a Publish does not pass it.
 	Publish(tag Tag, m *Message) *Error
 	// Get takes one message; ok false means that the queue had none ready.
 	Get(queue string, noAck bool, done func(d Delivery, ok bool, err *Error))

@@ -19,6 +19,7 @@ type Router struct {
 	out      []*catalog.Resource
 	work     []*exchange
 	matching matching
+	missed   bool
 }
 
 // space is what lies in one virtual host.
@@ -196,7 +197,7 @@ func change[T bound](l *[]T, b *catalog.Binding, gone bool, item func() T) int {
 // keys. headers is called at most once, and only if a headers exchange is on the way; nil stands for none. The slice is valid until
 // the next call. The error is a *catalog.Refusal that says NotFound: no such virtual host or exchange.
 func (r *Router) Route(vhost, exchange, key string, cc []string, headers func() value.Table) ([]*catalog.Resource, error) {
-	r.out = r.out[:0]
+	r.out, r.missed = r.out[:0], false
 	s := r.spaces[vhost]
 	if s == nil {
 		return nil, &catalog.Refusal{Code: catalog.NotFound, What: "vhost", Name: vhost}
@@ -221,12 +222,16 @@ func (r *Router) Route(vhost, exchange, key string, cc []string, headers func() 
 		if r.step(s, x, &m) > 0 || x.object.Alternate == "" {
 			continue
 		}
+		r.missed = true
 		if alternate := s.exchanges[x.object.Alternate]; alternate != nil {
 			r.visit(alternate)
 		}
 	}
 	return r.out, nil
 }
+
+// Missed reports whether the last Route passed an exchange with an alternate that routed the message nowhere by itself.
+func (r *Router) Missed() bool { return r.missed }
 
 type message struct {
 	key     string

@@ -64,9 +64,27 @@ func (c *courier) bury(r *catalog.Resource, d protocol.DeadLetter) (m *broker.Me
 	}, false, nil
 }
 
+// publish gives a dead letter to where it is routed. What finds nothing is not believed before this node has caught up with the catalog's
+// leader; if that cannot be asked, the letter is kept, and comes again.
 func (c *courier) publish(r *catalog.Resource, d protocol.DeadLetter, m *broker.Message) {
 	s := c.sh
 	found, err := s.router.Route(r.VHost, m.Exchange, m.RoutingKey, m.CC, m.Headers)
+	if err == nil && len(found) > 0 && !s.router.Missed() || !s.doubts() {
+		c.give(r, d, m, found, err)
+		return
+	}
+	s.current(func(failed error) {
+		found, err := s.router.Route(r.VHost, m.Exchange, m.RoutingKey, m.CC, m.Headers)
+		if failed != nil && len(found) == 0 {
+			c.answer(d, "nothing on this node takes it, and the catalog's leader could not be asked: "+failed.Error())
+			return
+		}
+		c.give(r, d, m, found, err)
+	})
+}
+
+func (c *courier) give(r *catalog.Resource, d protocol.DeadLetter, m *broker.Message, found []*catalog.Resource, err error) {
+	s := c.sh
 	if err != nil {
 		c.answer(d, err.Error())
 		return

@@ -354,6 +354,10 @@ func (c *client) Returned(tag broker.Tag, m *broker.Message, reason string) {
 	c.say("returned %d %s", tag.Seq, reason)
 }
 
+func (c *client) Rejected(tag broker.Tag, e *broker.Error) {
+	c.say("publish %d: error %d %s", tag.Seq, e.Code, e.Text)
+}
+
 func (c *client) Delivered(n uint64, ds []broker.Delivery) {
 	var b []string
 	bytes := 0

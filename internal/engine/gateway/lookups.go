@@ -2,19 +2,47 @@ package gateway
 
 import (
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/value"
 )
 
 // What this node's catalog does not have may have been made on another node a moment ago. So a lookup that misses is made again once this
-// node has applied everything that the catalog's leader knew of when it was asked, and only then believed (design 2 §12).
+// node has applied everything that the catalog's leader knew of when it was asked, and only then believed (design 2 §12). A publish that
+// finds no resource, no exchange, or only an alternate exchange, is such a lookup: it is parked until then, and what must not pass it with it.
+//
+// Publishes that nobody wants are common (an exchange without bindings, say), so what they cost is bounded. All that a shard's sessions have
+// parked shares one question, one is open at a time, and a question that found nothing is followed by a pause, which doubles up to
+// askPauseMost. A session parks up to parkMost bytes before it is held. Once a question had no answer, publishes are not parked: they are
+// refused at once, and a question stays open to learn when the leader is back.
+
+const (
+	askPauseLeast = 500 * time.Microsecond
+	askPauseMost  = 4 * time.Millisecond
+	parkMost      = 1 << 20 // bytes that a session has parked before it is held; one message may pass it
+	parkedCost    = 256     // bytes of memory that a parked message is counted with beside its own
+)
 
 // lookups are those that wait for the leader's word: one question at a time, for all that came since the last.
 type lookups struct {
 	asking  bool
+	asked   uint64 // questions so far
 	waiting []func(error)
+	parking []*session    // that have publishes parked, in the order they began to
+	lost    error         // why the last question had no answer; nil: it had one
+	last    time.Duration // when the last was asked
+	pause   time.Duration // between two that only publishes ask for
+	paused  bool          // askAgain was posted for its end
+	soon    bool          // the next Flush asks
 }
+
+// askAgain is posted at the end of a pause.
+type askAgain struct{}
+
+// doubts reports whether other nodes may have made what is not known here.
+func (s *Shard) doubts() bool { return s.others && s.env.Barrier != nil }
 
 // current calls then once this shard has applied everything that was committed before the call, or with why that is not known.
 func (s *Shard) current(then func(error)) {
@@ -25,20 +53,75 @@ func (s *Shard) current(then func(error)) {
 }
 
 func (s *Shard) askLeader() {
+	s.look()
 	l := &s.lookups
 	group := l.waiting
-	l.asking, l.waiting = true, nil
+	l.asking, l.waiting, l.last = true, nil, s.now
+	l.asked++
 	s.env.Barrier(func(err error) {
 		s.post(func() {
-			l.asking = false
+			l.asking, l.lost = false, err
 			for _, f := range group {
 				f(err)
 			}
-			if len(l.waiting) > 0 && !l.asking {
+			s.release(err)
+			switch {
+			case l.asking:
+			case len(l.waiting) > 0:
 				s.askLeader()
+			case len(l.parking) > 0:
+				s.askSoon()
 			}
 		})
 	})
+}
+
+// askSoon asks on behalf of the round's publishes: at its end, or after a pause where the last such questions were in vain.
+func (s *Shard) askSoon() {
+	s.look()
+	l := &s.lookups
+	if l.asking || l.paused || l.soon {
+		return
+	}
+	if wait := l.last + l.pause - s.now; wait > 0 {
+		l.paused = true
+		s.box.After(wait, askAgain{})
+		return
+	}
+	l.soon = true
+	s.box.Touch()
+}
+
+func (s *Shard) askAgain() {
+	l := &s.lookups
+	l.paused, l.soon = false, false
+	if !l.asking && (len(l.parking) > 0 || l.lost != nil) {
+		s.askLeader()
+	}
+}
+
+// release goes on with what was parked for the question that was answered, or had no answer.
+func (s *Shard) release(failed error) {
+	l := &s.lookups
+	if len(l.parking) == 0 {
+		return
+	}
+	parking, answered, found, vain := l.parking, l.asked, false, false
+	l.parking = nil
+	for _, x := range parking {
+		f, v := x.release(answered, failed)
+		found, vain = found || f, vain || v
+		if len(x.parked) > 0 {
+			l.parking = append(l.parking, x)
+		}
+	}
+	switch {
+	case found:
+		l.pause = 0
+	case vain:
+		l.pause = min(max(2*l.pause, askPauseLeast), askPauseMost)
+	}
+	s.relieve()
 }
 
 // sure looks for something, again where it is not there at first, and then calls then, unless the session was closed meanwhile.
@@ -69,69 +152,126 @@ func (x *session) find(name string, look func(string) (*catalog.Resource, *broke
 	}, func(err *broker.Error) { then(r, err) })
 }
 
-// parked is a publish whose queue is not known here.
+// parked is something that a session does later: a publish that found nothing here, or what must not pass one.
 type parked struct {
-	tag broker.Tag
-	m   *broker.Message
+	tag      broker.Tag
+	m        *broker.Message // nil: do is set
+	size     int
+	question uint64 // whose answer a publish waits for; 0: it only waits for what is before it
+	do       func()
 }
 
-// parks reports whether a publish must wait for the leader's word: it names a queue that is not known here, or waits behind one that does.
-// Only a name is sure to be missing if it is; an exchange that routes a message nowhere does so by what this node knows.
-func (x *session) parks(m *broker.Message, routed bool) bool {
-	if m.Exchange != "" || len(m.CC) > 0 {
+// behind reports whether a publish of the channel is parked, which a later one must not pass.
+func (x *session) behind(channel uint16) bool {
+	return len(x.parked) > 0 && slices.ContainsFunc(x.parkedOn, func(n uint16) bool { return n == channel })
+}
+
+// waits reports whether something has to wait for the publishes before it, and then does it later.
+func (x *session) waits(do func()) bool {
+	if len(x.parked) == 0 || x.releasing {
 		return false
 	}
-	if routed {
-		return slices.ContainsFunc(x.parked, func(p parked) bool { return p.m.RoutingKey == m.RoutingKey })
-	}
-	return x.sh.others && x.sh.env.Barrier != nil
+	x.parked = append(x.parked, parked{do: do})
+	return true
 }
 
-// park keeps a copy of a publish, and holds the session, until this node has caught up with the catalog's leader.
-func (x *session) park(tag broker.Tag, m *broker.Message) {
+// park keeps a copy of a publish until this node has caught up with the catalog's leader, or where it found its way, until what is before
+// it is done.
+func (x *session) park(tag broker.Tag, m *broker.Message, size int) {
+	s := x.sh
 	kept := *m
-	kept.Properties = slices.Clone(m.Properties)
+	kept.Properties, kept.CC = slices.Clone(m.Properties), slices.Clone(m.CC)
 	kept.Body = [][]byte{slices.Concat(m.Body...)}
-	kept.Headers = nil // a name is routed without
-	x.parked = append(x.parked, parked{tag, &kept})
-	if len(x.parked) > 1 {
-		return // the first asks again for what comes behind it
+	if m.Headers != nil {
+		table := m.Headers() // it reads what is gone later
+		kept.Headers = func() value.Table { return table }
 	}
-	x.stop()
-	x.unparkLater()
+	if len(x.parked) == 0 {
+		s.lookups.parking = append(s.lookups.parking, x)
+	}
+	p := parked{tag: tag, m: &kept, size: size}
+	if x.missed {
+		p.question = s.lookups.asked + 1 // the open one may have been asked before what is looked for was made
+		s.askSoon()
+	}
+	x.parked = append(x.parked, p)
+	if !slices.Contains(x.parkedOn, tag.Channel) {
+		x.parkedOn = append(x.parkedOn, tag.Channel)
+	}
+	x.parks(size + parkedCost)
+	if x.parkedBytes > parkMost && !x.parkFull {
+		x.parkFull = true
+		x.stop()
+	}
+	x.hold(nil)
 }
 
-func (x *session) unparkLater() {
-	n := len(x.parked)
-	x.sh.current(func(failed error) {
-		if x.closed {
-			return
-		}
-		all := x.parked
-		x.parked = nil
-		for _, p := range all[:n] {
-			x.unpark(p, failed)
-		}
-		if x.parked = all[n:]; len(x.parked) > 0 {
-			x.unparkLater()
-			return
-		}
-		x.parked = nil
-		x.goOn()
-	})
+func (x *session) parks(bytes int) {
+	x.parkedBytes += int64(bytes)
+	x.sh.bytes += int64(bytes)
 }
 
-func (x *session) unpark(p parked, failed error) {
-	targets, err := x.targets(p.m)
+// release goes on, in order, with what waits for no question after the one that was answered; if that failed, with everything. found says
+// that there was something to be found, vain that there was not.
+func (x *session) release(answered uint64, failed error) (found, vain bool) {
+	x.releasing = true
+	for len(x.parked) > 0 && (failed != nil || x.parked[0].question <= answered) {
+		p := x.parked[0]
+		if p.do != nil {
+			x.parked = slices.Delete(x.parked, 0, 1)
+			if !x.closed {
+				p.do()
+			}
+			continue
+		}
+		targets, err := x.targets(p.m)
+		if x.missed && p.question == 0 && failed == nil {
+			x.parked[0].question = x.sh.lookups.asked + 1 // it has lost its way meanwhile
+			break
+		}
+		x.parked = x.parked[1:]
+		x.parks(-p.size - parkedCost)
+		found, vain = found || p.question > 0 && !x.missed, vain || x.missed
+		x.unpark(&p, targets, err, failed)
+	}
+	x.releasing = false
+	if len(x.parked) == 0 {
+		x.parked, x.parkedOn = nil, x.parkedOn[:0]
+		if x.parkFull {
+			x.parkFull = false
+			x.goOn()
+		}
+	}
+	return found, vain
+}
+
+func (x *session) unpark(p *parked, targets []*attachment, err *broker.Error, failed error) {
 	switch {
-	case err != nil:
-		x.resolved(p.tag, broker.Refused, err.Text)
-	case len(targets) == 0 && failed != nil:
-		x.resolved(p.tag, broker.Refused, "there is no such queue on this node, and the catalog's leader could not be asked: "+failed.Error())
-	case len(targets) == 0:
-		x.unroutable(p.tag, p.m)
+	case failed != nil && x.missed && len(targets) == 0:
+		x.refuse(p.tag, p.m, failed)
+	case err == nil:
+		x.take(p.tag, p.m, p.size, targets)
 	default:
-		targets[0].add(p.m, envelopeSize(p.m), entry{session: x, tag: p.tag})
-		x.hold(targets)
+		x.parked = slices.DeleteFunc(x.parked, func(q parked) bool { // what comes after the end of a channel is not heard
+			gone := q.m != nil && q.tag.Channel == p.tag.Channel && q.tag.Opened == p.tag.Opened
+			if gone {
+				x.parks(-q.size - parkedCost)
+			}
+			return gone
+		})
+		if !x.closed {
+			x.l.Rejected(p.tag, err)
+		}
 	}
+}
+
+// refuse ends a publish that finds nothing here while the catalog's leader cannot be asked. Who did not ask for an outcome gets it back, if
+// it is mandatory.
+func (x *session) refuse(tag broker.Tag, m *broker.Message, failed error) {
+	reason := "nothing on this node takes it, and the catalog's leader could not be asked: " + failed.Error()
+	x.counts()
+	if m.Mandatory && tag.Seq == 0 {
+		x.returns(tag, m, reason)
+	}
+	x.resolved(tag, broker.Refused, reason)
 }

@@ -44,9 +44,16 @@ func newBehind(t *testing.T) *behind {
 // elsewhere makes a queue on another node.
 func (b *behind) elsewhere(r catalog.Resource) *fakeOwner {
 	b.t.Helper()
-	b.index++
 	r.VHost, r.Kind, r.Queue = "/", catalog.Queue, &queue.Settings{}
-	cmd, err := catalog.Encode(catalog.DeclareResource(r, ident.Instance{Node: "n2", Store: ident.StoreID{2}, Boot: 1}, nil, 1))
+	b.hold(catalog.DeclareResource(r, ident.Instance{Node: "n2", Store: ident.StoreID{2}, Boot: 1}, nil, 1))
+	return b.owner(partition(b.state.View().Resource("/", r.Name)))
+}
+
+// hold changes the catalog on another node.
+func (b *behind) hold(items ...catalog.Item) {
+	b.t.Helper()
+	b.index++
+	cmd, err := catalog.Encode(items...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -55,7 +62,6 @@ func (b *behind) elsewhere(r catalog.Resource) *fakeOwner {
 		b.t.Fatal(err, res.Err())
 	}
 	b.held = append(b.held, changes...)
-	return b.owner(partition(b.state.View().Resource("/", r.Name)))
 }
 
 func TestAMissAsksTheLeaderBeforeItIsBelieved(t *testing.T) {
@@ -116,45 +122,6 @@ func TestManyMissesShareAQuestion(t *testing.T) {
 	b.settle()
 	if len(c.told) != 5 {
 		t.Fatalf("answers %v", c.told)
-	}
-}
-
-// A publish by name to a queue that was made on another node a moment ago finds it, in order with those that follow.
-func TestAPublishToAQueueThatIsNotKnownYet(t *testing.T) {
-	b := newBehind(t)
-	c := b.client()
-	o := b.elsewhere(catalog.Resource{Name: "reply", Exclusive: true, Home: &catalog.Home{Node: "n2", Boot: 1, Session: 7}})
-	b.slow = true
-	b.do(func() {
-		c.publish(1, "", "reply", "a")
-		c.publish(2, "", "reply", "b")
-		c.publish(3, "", "none", "x")
-	})
-	c.expect("flow stop=true")
-	b.sh.Apply(b.held) // it becomes known before the leader has answered
-	b.held = nil
-	b.settle()
-	b.do(func() { c.publish(4, "", "reply", "c") })
-	for i := 0; i < len(b.later); i++ {
-		b.later[i]()
-		b.settle()
-	}
-	if o.bodies() != "a b c" {
-		t.Errorf("stored %q", o.bodies())
-	}
-	if got := c.take(); got != "confirmed 3; confirmed 1 2; flow stop=false; confirmed 4" && len(c.ends) != 4 {
-		t.Errorf("told %s", got)
-	}
-	for seq := uint64(1); seq <= 4; seq++ {
-		if e := c.outcome(seq); len(e) != 1 || e[0] != broker.Confirmed {
-			t.Errorf("publish %d ended as %v", seq, e)
-		}
-	}
-	b.fails = errors.New("no quorum")
-	b.slow = false
-	b.do(func() { c.publish(5, "", "none", "x") })
-	if e := c.outcome(5); len(e) != 1 || e[0] != broker.Refused {
-		t.Errorf("without the leader's word it ended as %v", e)
 	}
 }
 

@@ -10,6 +10,7 @@ type memo struct {
 	exchange, key string
 	topology      uint64 // the state of the catalog that it holds for; 0: none
 	targets       []*attachment
+	missed        bool // see session.targets
 	digest        uint32
 }
 

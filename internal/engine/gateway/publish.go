@@ -34,37 +34,64 @@ func (x *session) Publish(tag broker.Tag, m *broker.Message) *broker.Error {
 		return broker.Errorf(broker.Precondition, "exchange and routing key must be at most 255 bytes")
 	}
 	targets, err := x.targets(m)
+	switch {
+	case x.behind(tag.Channel):
+		x.park(tag, m, size)
+		return nil
+	case x.missed && s.doubts() && s.lookups.lost == nil:
+		x.park(tag, m, size)
+		return nil
+	case x.missed && s.doubts():
+		s.askSoon()
+		if len(targets) == 0 {
+			x.refuse(tag, m, s.lookups.lost)
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
-	s.stats.Published++
+	x.take(tag, m, size, targets)
+	return nil
+}
+
+// take gives a message to the partitions that it goes to.
+func (x *session) take(tag broker.Tag, m *broker.Message, size int, targets []*attachment) {
+	x.counts()
+	switch len(targets) {
+	case 0:
+		x.unroutable(tag, m)
+	case 1:
+		targets[0].add(m, size, entry{session: x, tag: tag})
+	default:
+		x.sh.fanOut(targets, m, size, &group{session: x, tag: tag})
+	}
+	x.hold(targets)
+}
+
+// counts notes that the session has published.
+func (x *session) counts() {
+	x.sh.stats.Published++
 	x.published++
 	if !x.publishes {
 		x.publishes = true
 		x.touch()
 	}
-	switch n := len(targets); {
-	case (n == 0 || len(x.parked) > 0) && x.parks(m, n > 0):
-		x.park(tag, m)
-		return nil
-	case n == 0:
-		x.unroutable(tag, m)
-	case n == 1:
-		targets[0].add(m, size, entry{session: x, tag: tag})
-	default:
-		s.fanOut(targets, m, size, &group{session: x, tag: tag})
-	}
-	x.hold(targets)
-	return nil
 }
 
 // unroutable ends a message that no resource takes: that it is gone is what was asked for, unless it is mandatory.
 func (x *session) unroutable(tag broker.Tag, m *broker.Message) {
 	if m.Mandatory {
-		x.sh.stats.Returned++
-		x.l.Returned(tag, m, "NO_ROUTE")
+		x.returns(tag, m, "NO_ROUTE")
 	}
 	x.resolved(tag, broker.Confirmed, "")
+}
+
+func (x *session) returns(tag broker.Tag, m *broker.Message, reason string) {
+	x.sh.stats.Returned++
+	if !x.closed {
+		x.l.Returned(tag, m, reason)
+	}
 }
 
 // fanOut appends one message to several partitions; g ends when all of them have answered.
@@ -95,26 +122,31 @@ func (x *session) hold(targets []*attachment) {
 	}
 }
 
-// targets routes a message. The slice is valid until the next call.
+// targets routes a message, and sets missed where something was not found: a resource, the exchange, or a binding before its alternate
+// exchange was used. The slice is valid until the next call.
 func (x *session) targets(m *broker.Message) ([]*attachment, *broker.Error) {
 	s := x.sh
 	if len(m.CC) == 0 {
 		if k := x.memos.find(s.topology, m); k != nil && alive(k.targets) {
+			x.missed = k.missed
 			return k.targets, nil
 		}
 	}
+	x.missed = false
 	if err := x.mayWrite(m.Exchange); err != nil {
 		return nil, err
 	}
 	x.headers.from, x.headers.asked = m.Headers, false
 	found, err := s.router.Route(x.vhost, m.Exchange, m.RoutingKey, m.CC, x.headers.call)
 	x.headers.from = nil
+	x.missed = err != nil || len(found) == 0 || s.router.Missed()
 	if err != nil {
 		return nil, broker.Errorf(broker.NotFound, "%s", err)
 	}
 	to := &x.routed
 	if !x.headers.asked && len(m.CC) == 0 {
-		to = &x.memos.place(s.topology, m).targets
+		k := x.memos.place(s.topology, m)
+		k.missed, to = x.missed, &k.targets
 	}
 	*to = (*to)[:0]
 	for _, r := range found {

@@ -301,6 +301,10 @@ func (a *attachment) relieve() {
 		}
 		a.stopped = nil
 	}
+	s.relieve()
+}
+
+func (s *Shard) relieve() {
 	if len(s.stopped) > 0 && s.bytes <= s.publishBytes/2 {
 		for _, x := range s.stopped {
 			x.goOn()

@@ -18,6 +18,9 @@ const policy = "majority_durable"
 
 // DeclareQueue implements broker.Session.
 func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *broker.Error)) {
+	if x.waits(func() { x.DeclareQueue(q, done) }) {
+		return
+	}
 	made := q.Name == ""
 	err := x.usable()
 	if err == nil && q.Passive {
@@ -159,6 +162,9 @@ func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
 // DeleteQueue implements broker.Session. Deleting what does not exist succeeds.
 func (x *session) DeleteQueue(name string, ifUnused, ifEmpty bool, done func(uint32, *broker.Error)) {
+	if x.waits(func() { x.DeleteQueue(name, ifUnused, ifEmpty, done) }) {
+		return
+	}
 	x.find(name, x.deletable, func(r *catalog.Resource, err *broker.Error) {
 		if err != nil {
 			if err.Code == broker.NotFound {
@@ -230,6 +236,9 @@ func (a *attachment) reopen() {
 
 // PurgeQueue implements broker.Session.
 func (x *session) PurgeQueue(name string, done func(uint32, *broker.Error)) {
+	if x.waits(func() { x.PurgeQueue(name, done) }) {
+		return
+	}
 	x.find(name, x.readable, func(r *catalog.Resource, err *broker.Error) {
 		if err == nil && r.Kind == catalog.Stream {
 			err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and cannot be purged", name, x.vhost)
@@ -263,6 +272,9 @@ func (x *session) readable(name string) (*catalog.Resource, *broker.Error) {
 
 // Get implements broker.Session.
 func (x *session) Get(name string, noAck bool, done func(broker.Delivery, bool, *broker.Error)) {
+	if x.waits(func() { x.Get(name, noAck, done) }) {
+		return
+	}
 	x.find(name, x.readable, func(r *catalog.Resource, err *broker.Error) {
 		if err == nil && r.Kind == catalog.Stream {
 			err = broker.Errorf(broker.NotImplemented, "queue '%s' in vhost '%s' is a stream and is only read by consumers", name, x.vhost)

@@ -30,7 +30,12 @@ type session struct {
 	gets      []*holder   // what was fetched, by partition
 
 	exclusive []*catalog.Resource // goes with the session
-	parked    []parked            // published to a queue that is not known here
+
+	parked      []parked // in order
+	parkedOn    []uint16 // channels with some of them, none twice
+	parkedBytes int64
+	parkFull    bool // and the session is held for it
+	releasing   bool // what is parked is being done
 
 	confirmed []broker.Tag
 	failed    []failure
@@ -44,6 +49,7 @@ type session struct {
 	told      string // the reason for blocking that the front was told last
 	memos     memos
 	routed    []*attachment // where a message goes that is not remembered
+	missed    bool          // targets' other result
 	headers   headers
 	published uint64
 	delivered uint64
@@ -380,7 +386,7 @@ func (x *session) Close() {
 		}
 	}
 	x.consumers, x.order, x.gets, x.recent = nil, nil, nil, nil
-	x.confirmed, x.failed, x.parked = nil, nil, nil
+	x.confirmed, x.failed = nil, nil // what is parked goes on: it was published
 	for _, r := range x.exclusive {
 		s.deleteResource(r, func(catalog.ItemResult, error) {})
 	}

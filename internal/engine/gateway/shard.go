@@ -60,6 +60,8 @@ func (s *Shard) Receive(msg any) {
 	case tick:
 		s.ticking = false
 		s.tick()
+	case askAgain:
+		s.askAgain()
 	case paced:
 		s.goOnSending()
 	case blocking:
@@ -100,6 +102,9 @@ func (s *Shard) Flush() {
 	}
 	clear(s.pumps)
 	s.pumps = s.pumps[:0]
+	if s.lookups.soon {
+		s.askAgain()
+	}
 	s.sendProposals()
 	if s.removed {
 		s.removed = false

@@ -51,6 +51,9 @@ func reserved(name string) bool { return strings.HasPrefix(name, "amq.") }
 
 // DeclareExchange implements broker.Session.
 func (x *session) DeclareExchange(e catalog.Exchange, passive bool, done func(*broker.Error)) {
+	if x.waits(func() { x.DeclareExchange(e, passive, done) }) {
+		return
+	}
 	if err := x.usable(); err != nil {
 		done(err)
 		return
@@ -110,6 +113,9 @@ func (x *session) noQueue(name string) *broker.Error {
 
 // DeleteExchange implements broker.Session. Deleting what does not exist succeeds.
 func (x *session) DeleteExchange(name string, ifUnused bool, done func(*broker.Error)) {
+	if x.waits(func() { x.DeleteExchange(name, ifUnused, done) }) {
+		return
+	}
 	err := x.usable()
 	if err == nil && name == "" {
 		err = broker.Errorf(broker.AccessRefused, "operation not permitted on the default exchange")
@@ -131,6 +137,9 @@ func (x *session) DeleteExchange(name string, ifUnused bool, done func(*broker.E
 
 // Bind implements broker.Session.
 func (x *session) Bind(b catalog.Binding, done func(*broker.Error)) {
+	if x.waits(func() { x.Bind(b, done) }) {
+		return
+	}
 	b.VHost = x.vhost
 	x.sure(func() *broker.Error { return x.checkBinding(&b) }, func(err *broker.Error) {
 		if err != nil {
@@ -146,6 +155,9 @@ func (x *session) Bind(b catalog.Binding, done func(*broker.Error)) {
 
 // Unbind implements broker.Session.
 func (x *session) Unbind(b catalog.Binding, done func(*broker.Error)) {
+	if x.waits(func() { x.Unbind(b, done) }) {
+		return
+	}
 	b.VHost = x.vhost
 	x.sure(func() *broker.Error { return x.checkBinding(&b) }, func(err *broker.Error) {
 		if err != nil {

@@ -80,7 +80,7 @@ func TestGetsAreBounded(t *testing.T) {
 func TestConfirmsOfAChannelAfterManyOthers(t *testing.T) {
 	b := amqptest.New()
 	c := opened(t, b)
-	for _, before := range []uint64{0, genMask - 1, genMask, 5 * (genMask + 1)} {
+	for _, before := range []uint64{0, 1<<32 - 2, 1<<32 - 1, 5 << 32} {
 		c.opened = before
 		in := wire.AppendMethod(nil, 7, &wire.ChannelOpen{})
 		in = wire.AppendMethod(in, 7, &wire.ConfirmSelect{Nowait: true})
@@ -96,6 +96,32 @@ func TestConfirmsOfAChannelAfterManyOthers(t *testing.T) {
 		}
 		c.Feed(wire.AppendMethod(nil, 7, &wire.ChannelClose{}), c.now)
 		c.Take(&o)
+	}
+}
+
+// A publish may turn out to end its channel after it was taken, and by then the channel's number may be another's.
+func TestAPublishThatEndsItsChannelLater(t *testing.T) {
+	b := amqptest.New()
+	c := opened(t, b)
+	c.Feed(wire.AppendMethod(nil, 7, &wire.ChannelOpen{}), c.now)
+	tag := broker.Tag{Channel: 7, Opened: c.channels[7].opened}
+	c.Feed(wire.AppendMethod(nil, 7, &wire.ChannelClose{}), c.now)
+	c.Feed(wire.AppendMethod(nil, 7, &wire.ChannelOpen{}), c.now)
+	var o Output
+	c.Take(&o)
+	none := broker.Errorf(broker.NotFound, "no exchange 'none' in vhost '/'")
+	c.Rejected(tag, none)
+	if c.Pending() != 0 {
+		t.Fatal("the channel of before has ended the present one")
+	}
+	tag.Opened = c.channels[7].opened
+	c.Rejected(tag, none)
+	c.Take(&o)
+	want := wire.AppendMethod(nil, 7, &wire.ChannelClose{
+		ReplyCode: wire.NotFound, ReplyText: "NOT_FOUND - no exchange 'none' in vhost '/'", ClassID: 60, MethodID: 40,
+	})
+	if !bytes.Equal(o.Bytes, want) {
+		t.Errorf("the client got %x, want %x", o.Bytes, want)
 	}
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
 
-// channel is one channel. A number may be used again after a channel was closed; gen tells them apart.
+// channel is one channel. A number may be used again after a channel was closed; opened tells them apart.
 type channel struct {
 	c       *Conn
 	number  uint16
-	gen     uint64 // which of the channels that were opened: the lower bits of their count
+	opened  uint32 // which of the channels that were opened: the lower bits of their count
 	busy    bool   // a method is being answered
 	closing bool   // channel.close was sent; everything but its answer is dropped
 	gone    bool   // what the broker still says of it is dropped
@@ -95,7 +95,7 @@ func (c *Conn) unopened(f wire.Frame) {
 		return
 	}
 	c.opened++
-	ch := &channel{c: c, number: f.Channel, gen: c.opened & genMask}
+	ch := &channel{c: c, number: f.Channel, opened: uint32(c.opened)}
 	c.channels[f.Channel] = ch
 	c.order = append(c.order, ch)
 	c.send(f.Channel, &wire.ChannelOpenOk{})

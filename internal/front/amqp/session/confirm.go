@@ -7,12 +7,6 @@ import (
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
 
-// confirmBits is how many bits of a broker.Tag's Seq count the publishes of a channel; the rest tell channels of the same number apart.
-const (
-	confirmBits = 40
-	genMask     = 1<<(64-confirmBits) - 1
-)
-
 type fate uint8
 
 const (
@@ -139,11 +133,7 @@ func (c *Conn) Resolved(tags []broker.Tag, o broker.Outcome, _ string) {
 		if t.Seq == 0 {
 			continue
 		}
-		ch := c.channel(t.Channel)
-		if ch == nil || ch.gone || ch.gen != t.Seq>>confirmBits {
-			continue
-		}
-		if ch.confirms.resolve(t.Seq&(1<<confirmBits-1), f) && !ch.dirty {
+		if ch := c.tagged(t); ch != nil && ch.confirms.resolve(t.Seq, f) && !ch.dirty {
 			ch.dirty = true
 			c.dirty = append(c.dirty, ch)
 		}
@@ -151,10 +141,27 @@ func (c *Conn) Resolved(tags []broker.Tag, o broker.Outcome, _ string) {
 	c.wake()
 }
 
+// tagged is the channel of a publish; nil where it is gone.
+func (c *Conn) tagged(t broker.Tag) *channel {
+	ch := c.channel(t.Channel)
+	if ch == nil || ch.gone || ch.opened != t.Opened {
+		return nil
+	}
+	return ch
+}
+
+// Rejected implements broker.Listener.
+func (c *Conn) Rejected(tag broker.Tag, err *broker.Error) {
+	if ch := c.tagged(tag); ch != nil {
+		ch.raise(wire.IDBasicPublish, faultOf(err))
+		c.wake()
+	}
+}
+
 // Returned implements broker.Listener.
 func (c *Conn) Returned(tag broker.Tag, m *broker.Message, _ string) {
-	ch := c.channel(tag.Channel)
-	if ch == nil || ch.gone || (tag.Seq != 0 && ch.gen != tag.Seq>>confirmBits) {
+	ch := c.tagged(tag)
+	if ch == nil {
 		return
 	}
 	c.stats.Returned++

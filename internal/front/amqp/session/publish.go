@@ -297,9 +297,9 @@ func (ch *channel) complete() *fault {
 		in.pieces[0] = in.body
 	}
 	in.msg.Body = in.pieces
-	tag := broker.Tag{Channel: ch.number}
+	tag := broker.Tag{Channel: ch.number, Opened: ch.opened}
 	if ch.confirms.on {
-		tag.Seq = ch.gen<<confirmBits | ch.confirms.take()
+		tag.Seq = ch.confirms.take()
 	}
 	if !c.published {
 		c.published = true
