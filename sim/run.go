@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -168,9 +167,6 @@ func Many(ctx context.Context, opt Options, n int, limit time.Duration, report f
 	}
 	return nil
 }
-
-// Fresh draws a seed that was not used before.
-func Fresh() uint64 { return rand.Uint64() >> 16 }
 
 // Shrink looks for a smaller simulation that fails too: fewer faults, less time, fewer clients. It runs some dozens of simulations.
 func Shrink(r Result) Result {

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strconv"
 	"testing"
-	"time"
 )
 
 // show gives what people need to look into a failure.
@@ -18,20 +17,37 @@ func show(t *testing.T, r Result) {
 	}
 }
 
-// budget is how long TestFreshSeeds looks for failures.
-func budget(t *testing.T) time.Duration {
+// number reads how many from an environment variable, if it is set.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
-	if text := os.Getenv("SIM_FOR"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
 	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// fresh runs so many simulations that nobody has seen, or SIM_SEEDS, from a seed that the commit under test gives, or SIM_FIRST.
+func fresh(t *testing.T, n uint64, options func(i uint64) Options) {
+	t.Helper()
 	if testing.Short() {
-		return 5 * time.Second
+		n /= 4
 	}
-	return 20 * time.Second
+	n = number(t, "SIM_SEEDS", n)
+	first, from := Fresh()
+	if given := number(t, "SIM_FIRST", first); given != first {
+		first, from = given, "SIM_FIRST"
+	}
+	t.Logf("%d simulations, seeds from %d on, of %s", n, first, from)
+	for i := uint64(0); i < n && !t.Failed(); i++ {
+		opt := options(i)
+		opt.Seed = first + i
+		show(t, Run(opt))
+	}
 }
 
 // TestFixedSeeds runs the same simulations every time, some of each kind of fault and some of all.
@@ -59,16 +75,24 @@ func single() [][]Fault {
 	return all
 }
 
-// TestFreshSeeds runs simulations that nobody has seen, for a bounded time. A seed that fails is printed, with the command that repeats
-// it; the reason, once found, gets the smallest test that shows it. SIM_FOR is for how long to look.
+// TestFreshSeeds runs simulations that nobody has seen. A seed that fails is printed, with the command that repeats it; the reason, once
+// found, gets the smallest test that shows it.
 func TestFreshSeeds(t *testing.T) {
-	first := Fresh()
-	t.Logf("seeds from %d on", first)
-	n := 0
-	for began := time.Now(); time.Since(began) < budget(t) && !t.Failed(); n++ {
-		show(t, Run(Options{Seed: first + uint64(n)}))
+	fresh(t, 60, func(uint64) Options { return Options{} })
+}
+
+// TestFreshSeedsFollowTheCommit keeps a commit that passed from failing later by luck.
+func TestFreshSeedsFollowTheCommit(t *testing.T) {
+	if a, b := seedOf("a"), seedOf("b"); a == b || a>>48 != 0 {
+		t.Error("seeds do not follow from what they are made of")
 	}
-	t.Logf("%d simulations", n)
+	if underTest() == "" {
+		t.Skip("not built of a commit")
+	}
+	a, from := Fresh()
+	if b, _ := Fresh(); a != b || from != "commit "+underTest() {
+		t.Errorf("%d, then %d, of %s", a, b, from)
+	}
 }
 
 // TestSeedsReplayExactly runs each seed twice: schedule, events and history must be the same, whatever the faults are.
