@@ -227,6 +227,7 @@ var streamScripts = []script{
 var ownerScripts = []script{
 	{"a restart has an epoch of its own", "", queue(
 		owned("q", 1, "n/1", "created"), crash(), restart(), owned("q", 2, "n/2", "restart"), owned("q", 2, "n/2", ""))},
+	{"a fault that may take an owner away", "", queue(owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, owned("q", 2, "n/2", ""))},
 	{"damage that was injected", "", queue(
 		pub(1, "q"), ok(1), Event{Kind: Injected}, of(Damaged, "q"), drained("q"))},
 	{"a settle that was damaged", "", queue(
@@ -238,6 +239,8 @@ var ownerScripts = []script{
 	{"a restarted owner keeps its epoch", RuleEpoch, queue(owned("q", 1, "n/1", ""), restart(), owned("q", 1, "n/2", "restart"))},
 	{"an epoch rises without a restart", RuleCause, queue(owned("q", 1, "n/1", ""), owned("q", 2, "n/1", "whim"))},
 	{"an epoch rises without a cause", RuleCause, queue(owned("q", 1, "n/1", ""), restart(), owned("q", 2, "n/2", ""))},
+	{"an epoch rises when all is calm", RuleCause, queue(
+		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Calm}, owned("q", 2, "n/2", ""))},
 	{"damage from nowhere", RuleDamage, queue(of(Damaged, "q"))},
 	{"totals that do not add up", RuleCounters, queue(Event{Kind: Totals, Admitted: 6, Confirmed: 3})},
 	{"an undeclared resource", RuleHistory, []Event{got("x", 1, 1)}},

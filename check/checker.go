@@ -303,7 +303,7 @@ func (c *Checker) owned(r *resource, e Event) {
 		c.fail(RuleEpoch, r, 0, "epoch %d after %d", e.Epoch, r.epoch)
 	case e.Epoch == r.epoch && e.Owner != r.owner:
 		c.fail(RuleEpoch, r, 0, "epoch %d has the owners %s and %s", e.Epoch, r.owner, e.Owner)
-	case e.Epoch > r.epoch && !c.ended[r.owner] && (e.Cause == "" || c.restarts == r.restarts):
+	case e.Epoch > r.epoch && !c.ended[r.owner] && !c.disturbed && (e.Cause == "" || c.restarts == r.restarts):
 		c.fail(RuleCause, r, 0, "epoch %d → %d, owner %s → %s, cause %q, %d restarts since", r.epoch, e.Epoch, r.owner, e.Owner,
 			e.Cause, c.restarts-r.restarts)
 	}

@@ -108,8 +108,10 @@ type Node struct {
 	unreachable map[string]string         // why the last attempt to reach a node failed
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
 	questions   questions
-	leads       bool // the catalog's consensus
 	records     *Records
+	leads       bool                    // the catalog's consensus
+	reaches     map[string]protocol.Run // how this node reaches the others, as their controller is to know
+	watch       watched                 // on the catalog's loop
 }
 
 // New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open, and of reading Random.
@@ -131,12 +133,14 @@ func New(env Env, cfg Config) (*Node, error) {
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
 		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
 		records: &Records{shelf: evidence.NewShelf(0, 0)},
+		reaches: map[string]protocol.Run{},
 	}
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
 	n.consensus = consensus.New(consensus.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
 		SnapshotBytes: cfg.CatalogBytes, Transport: transport{n}, Joining: cfg.Joining, Leading: n.leading,
+		Leader: n.leaderIs,
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
 	var copies replica.Store = logs{store}
@@ -152,7 +156,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
 		Voters: n.voters, SeatOf: consensus.ID, ChangeVoters: n.changeVoters,
-		Settled: n.controllerSettled,
+		Settled: n.controllerSettled, HandOn: n.handOn,
 	})
 	return n, nil
 }
@@ -249,6 +253,7 @@ func (n *Node) assemble(number uint32) {
 	n.mu.Unlock()
 	n.consensus.OnApply(n.apply)
 	n.store.OnHealth(n.healthChanged)
+	n.beat()
 }
 
 // apply hands changes of the catalog on, on its loop.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/consensus"
@@ -54,12 +55,14 @@ func (p peers) Up(peer ident.Instance) {
 	n.sessions[peer.Node] = peer
 	delete(n.gone, peer.Node)
 	delete(n.unreachable, peer.Node) // the next time that it fails is news
+	n.reaches[peer.Node] = protocol.Run{Node: peer, Up: true}
 	shards := n.shards
 	n.mu.Unlock()
 	trace.Info(n.env.Trace, "peer.up", slog.String("peer", peer.String()))
 	n.consensus.PeerUp(consensus.ID(peer.Store))
 	n.manager.PeerUp(peer)
 	n.controller.PeerUp(peer)
+	n.tellOf(peer.Node)
 	for _, s := range shards {
 		s.PeerUp(peer.Node)
 	}
@@ -71,13 +74,15 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	n.mu.Lock()
 	delete(n.sessions, peer.Node)
 	n.gone[peer.Node] = cause == mesh.Refused
+	n.reaches[peer.Node] = protocol.Run{Node: peer, Cause: cause.String(), Reason: reason}
 	shards := n.shards
 	n.mu.Unlock()
 	trace.Warn(n.env.Trace, "peer.down", slog.String("peer", peer.String()), slog.String("cause", cause.String()), slog.String("reason", reason))
 	n.questions.lose(peer.Node)
 	n.consensus.PeerDown(consensus.ID(peer.Store))
 	n.manager.PeerDown(peer.Node)
-	n.controller.PeerDown(peer.Node)
+	n.controller.PeerDown(peer, control.ParseEnding(cause.String()))
+	n.tellOf(peer.Node)
 	for _, s := range shards {
 		s.PeerDown(peer.Node)
 	}
@@ -91,7 +96,16 @@ func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
 	news := n.unreachable[node] != text
 	n.unreachable[node] = text
 	n.gone[node] = cause == mesh.Refused
+	run := n.reaches[node]
+	worse := run.Up || run.Cause != cause.String()
+	if run.Node.Node = node; worse {
+		n.reaches[node] = protocol.Run{Node: run.Node, Cause: cause.String(), Reason: reason}
+	}
 	n.mu.Unlock()
+	if worse {
+		n.controller.Unreachable(node, control.ParseEnding(cause.String()))
+		n.tellOf(node)
+	}
 	if news { // the next attempt that fails in the same way says nothing new
 		trace.Warn(n.env.Trace, "peer.unreachable", slog.String("node", node), slog.String("cause", cause.String()), slog.String("reason", reason))
 	}

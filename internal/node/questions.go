@@ -104,6 +104,18 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		n.answerStatus(m, func(a protocol.StatusAnswer) { n.sendControl(peer.Node, a) })
 	case protocol.StatusAnswer:
 		n.questions.answered(m.Request, peer.Node, m)
+	case protocol.Heartbeat:
+		if m.From == peer {
+			n.controller.Beat(beatOf(m))
+		}
+	case protocol.RunReport:
+		if m.From == peer {
+			n.controller.Report(peer, reachOf(m.Runs))
+		}
+	case protocol.Promises:
+		if m.From == peer {
+			n.controller.Promises(peer, promisesOf(m.Items))
+		}
 	}
 }
 

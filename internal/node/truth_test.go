@@ -160,11 +160,12 @@ func TestAFanOutIsConfirmedByAllOwners(t *testing.T) {
 			t.Fatalf("%s holds %d messages", name, got.Messages)
 		}
 	}
+	c.kill(1)
 	c.kill(2)
 	send("b")
 	c.sim.RunFor(5 * time.Second)
 	if u.confirmed != 1 {
-		t.Fatal("confirmed while one of its owners was gone")
+		t.Fatal("confirmed while two of its owners were gone, and with them the catalog's quorum")
 	}
 	c.restart(2)
 	c.await("the confirm", func() bool { return u.confirmed == 2 })

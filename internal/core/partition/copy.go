@@ -255,6 +255,15 @@ func (c *Copy) Assign(a Assignment, out *Effects) {
 	}
 }
 
+// Ahead is the copy's promise where that is above the epoch of its role, else 0: it obeys no owner until one of that epoch or a later
+// one is applied (design 2 §3).
+func (c *Copy) Ahead() uint64 {
+	if c.promise > c.epoch {
+		return c.promise
+	}
+	return 0
+}
+
 // Seal asks for a promise without a role. The answer comes as SealReady, with an epoch at or above this one. ErrPromised is
 // returned when the epoch was applied or surpassed already, ErrDamaged when the copy must not answer.
 func (c *Copy) Seal(epoch uint64, out *Effects) error {

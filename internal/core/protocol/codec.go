@@ -75,6 +75,7 @@ const (
 	kindStatusAsk
 	kindStatusAnswer
 	kindRunReport
+	kindPromises
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

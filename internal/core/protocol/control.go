@@ -13,8 +13,23 @@ type Heartbeat struct {
 	From     ident.Instance
 	Term     uint64 // of the controller that the node last heard
 	Health   string // class of its storage fault (design 2 §10); "" is health
+	Closed   bool   // its storage takes no more writes
 	Draining bool
+	Stalled  int64 // nanoseconds that the write and sync under way have taken; 0: none is
 	Sent     int64 // nanoseconds on the sender's monotonic clock: means something to the sender alone
+}
+
+// Promises tells the controller of copies that have vowed to obey an epoch above that of their role: most for the moment of a
+// transition, and some because a controller died, or withdrew, between seal and commit. Sent while there are any, once a second.
+type Promises struct {
+	From  ident.Instance
+	Items []Promised
+}
+
+// Promised is one copy's promise.
+type Promised struct {
+	Partition ident.Partition
+	Epoch     uint64
 }
 
 // SealRequests asks a node to seal copies (design 1, "seal").

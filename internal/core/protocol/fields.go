@@ -327,8 +327,19 @@ func (c *coder) heartbeat(m *Heartbeat) {
 	c.instance(&m.From)
 	c.u64(&m.Term)
 	c.name(&m.Health)
+	c.bool(&m.Closed)
 	c.bool(&m.Draining)
+	c.i64(&m.Stalled)
 	c.i64(&m.Sent)
+}
+
+func (c *coder) promises(m *Promises) {
+	c.instance(&m.From)
+	l := list(c, &m.Items, 3)
+	for i := range l {
+		c.partition(&l[i].Partition)
+		c.u64(&l[i].Epoch)
+	}
 }
 
 func (c *coder) sealRequests(m *SealRequests) {

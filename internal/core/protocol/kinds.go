@@ -316,6 +316,9 @@ func (c *coder) putControl(msg any) bool {
 	case RunReport:
 		c.head(kindRunReport)
 		c.runReport(&m)
+	case Promises:
+		c.head(kindPromises)
+		c.promises(&m)
 	default:
 		return false
 	}
@@ -356,6 +359,10 @@ func (c *coder) getControl(k kind) any {
 	case kindRunReport:
 		var m RunReport
 		c.runReport(&m)
+		return m
+	case kindPromises:
+		var m Promises
+		c.promises(&m)
 		return m
 	}
 	return nil

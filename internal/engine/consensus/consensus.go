@@ -58,6 +58,8 @@ type Env struct {
 	// Leading is told, on Loop, when this member begins to lead, having applied everything that was committed before its term; and when
 	// it ceases to. It may be nil.
 	Leading func(term uint64, leading bool)
+	// Leader is told, on Loop, which member leads as far as this one knows, at every change; 0 is none. It may be nil.
+	Leader func(term, id uint64)
 	// Failed is called once, on Loop, when consensus had to stop: the journal failed, a command is unknown to this version, or the store
 	// was removed (ErrRemoved). The node must stop too.
 	Failed func(error)

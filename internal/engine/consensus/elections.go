@@ -208,6 +208,9 @@ func (c *Consensus) turnLeader(s raft.SoftState) {
 	now := c.now()
 	if before.Lead != s.Lead {
 		trace.Info(c.env.Trace, "consensus.leader", slog.String("leader", name(s.Lead)), slog.Uint64("term", c.term))
+		if c.env.Leader != nil {
+			c.env.Leader(c.term, s.Lead)
+		}
 	}
 	if !c.leads() && c.led != 0 {
 		c.stepDown()

@@ -2,8 +2,8 @@
 // added where some are missing. What to decide is in core/control; here is only who is asked, in what order, and that nothing is
 // forgotten when an answer does not come.
 //
-// Every node has one; only that of the catalog's leader does anything. Today an owner's restart is the one cause of a change of owner;
-// detection of lost nodes, holds and planned moves will come in here. No log, file or client may.
+// Every node has one; only that of the catalog's leader does anything. It watches the nodes meanwhile (watching.go). Holds and planned
+// moves will come in here. No log, file or client may.
 package controller
 
 import (
@@ -48,6 +48,8 @@ type Env struct {
 	Voters       func(done func(Members))
 	SeatOf       func(ident.StoreID) uint64
 	ChangeVoters func(change control.VoterChange, done func(error))
+	// HandOn asks the catalog's consensus to let another node lead. nil where there are no others.
+	HandOn func()
 	// Settled is called when no transition is under way any more, after any was or after the first Apply, and when one that waited is
 	// gone. waiting are those that cannot go on, with their reasons, in order of partition.
 	// It is called while this node leads only.
@@ -67,13 +69,16 @@ type Controller struct {
 	box     exec.Mailbox
 	leading bool
 	peers   map[string]ident.Instance // that there is a session with
+	watch   watch
 	open    map[ident.Partition]*transition
+	own     map[string]bool // transitions that this node has asked the catalog to record in its present term, by id
 
 	started  bool
 	toRecord []*transition
 	toSeal   []*transition
 	toChoose []*transition
 	toCommit []*transition
+	toCancel []*transition
 	timer    bool // a retry is set
 	settled  bool
 	care     care
@@ -84,7 +89,10 @@ type (
 	applied  []catalog.Change
 	leads    struct{ leading bool }
 	peerUp   struct{ peer ident.Instance }
-	peerDown struct{ node string }
+	peerDown struct {
+		peer   ident.Instance
+		ending control.Ending
+	}
 	answered []control.SealAnswer
 	linked   struct {
 		t     *transition
@@ -102,7 +110,8 @@ type (
 
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
-	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}}
+	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[string]bool{}}
+	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
 }
@@ -113,11 +122,11 @@ func (c *Controller) Apply(changes []catalog.Change) { c.box.Post(applied(change
 // Leads says whether this node leads the catalog's consensus from now on.
 func (c *Controller) Leads(leading bool) { c.box.Post(leads{leading}) }
 
-// PeerUp says that a session with a run of another node has begun; PeerDown that it has ended.
+// PeerUp says that a session with a run of another node has begun.
 func (c *Controller) PeerUp(peer ident.Instance) { c.box.Post(peerUp{peer}) }
 
-// PeerDown says that the session with a node has ended: what was asked there is not answered any more.
-func (c *Controller) PeerDown(node string) { c.box.Post(peerDown{node}) }
+// PeerDown says that the session with a run of another node has ended, and how: what was asked there is not answered any more.
+func (c *Controller) PeerDown(peer ident.Instance, e control.Ending) { c.box.Post(peerDown{peer, e}) }
 
 // Receive implements exec.Actor.
 func (c *Controller) Receive(msg any) {
@@ -131,11 +140,15 @@ func (c *Controller) Receive(msg any) {
 		c.lead(m.leading)
 	case peerUp:
 		c.peers[m.peer.Node] = m.peer
+		c.sessionBegan(m.peer)
 		c.careSoon(careAfter)
 		c.askAgain(m.peer.Node)
 	case peerDown:
-		delete(c.peers, m.node)
-		c.unasked(m.node)
+		delete(c.peers, m.peer.Node)
+		c.sessionEnded(m.peer, m.ending)
+		c.unasked(m.peer.Node)
+	case unreachable, beat, report, promises, ticked:
+		c.observe(msg)
 	case answered:
 		for _, a := range m {
 			c.answer(a)
@@ -172,7 +185,9 @@ func (c *Controller) lead(leading bool) {
 	c.leading = leading
 	c.care.voting = false
 	clear(c.open)
-	c.toRecord, c.toSeal, c.toChoose, c.toCommit = nil, nil, nil, nil
+	clear(c.own)
+	c.toRecord, c.toSeal, c.toChoose, c.toCommit, c.toCancel = nil, nil, nil, nil, nil
+	c.watchAnew(leading)
 	if leading {
 		c.settled = false
 		c.considerAll(func(*catalog.Assignment) bool { return true })
@@ -211,7 +226,12 @@ func (c *Controller) changed(ch catalog.Change) {
 	if len(c.peers) > 0 {
 		c.careSoon(careAfter)
 	}
+	if n, ok := ch.Before.(*catalog.Node); ok && ch.After == nil {
+		c.watch.detector.Remove(n.Name)
+		return
+	}
 	if n, ok := ch.After.(*catalog.Node); ok {
+		c.watch.detector.Register(ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}, c.now())
 		c.considerAll(func(a *catalog.Assignment) bool { return a.Owner.Node == n.Name })
 		return
 	}
@@ -231,22 +251,24 @@ func (c *Controller) changed(ch catalog.Change) {
 }
 
 func (c *Controller) drop(p ident.Partition) {
+	delete(c.watch.promises, p)
 	if c.open[p] != nil {
 		delete(c.open, p)
 		c.settled = false // tell of it: it may have been one that waited
 	}
 }
 
-// cause says why a partition needs another owner; empty if it does not.
-func (c *Controller) cause(a *catalog.Assignment) (why string) {
-	c.env.View(func(v *catalog.View) { why = control.Cause(a, v) })
+// cause says why a partition needs another owner, if it does.
+func (c *Controller) cause(a *catalog.Assignment) (why control.Reason) {
+	c.env.View(func(v *catalog.View) { why = control.CauseOf(a, v, c.watch.detector, c.watch.promises[a.Partition]) })
 	return why
 }
 
 // consider decides the next step of a partition from its assignment.
 func (c *Controller) consider(a *catalog.Assignment, kind catalog.Kind) {
 	old := c.open[a.Partition]
-	if a.Pending == nil && c.cause(a) == "" {
+	why := c.cause(a)
+	if a.Pending == nil && why.Why == control.NoReason {
 		if old != nil {
 			c.env.Trace.Emit(trace.Event{Level: slog.LevelDebug, Name: "transition.done", Attrs: []slog.Attr{
 				slog.String("partition", a.Partition.String()), slog.Uint64("epoch", a.Epoch), slog.String("owner", a.Owner.String()),
@@ -257,9 +279,9 @@ func (c *Controller) consider(a *catalog.Assignment, kind catalog.Kind) {
 	}
 	switch {
 	case old == nil:
-		c.begin(a, kind, "")
-	case old.assignment.Version != a.Version:
-		c.begin(a, kind, old.reason)
+		c.begin(a, kind, why, "")
+	case old.assignment.Version != a.Version, why.Why == control.PromiseAhead && old.step != recording:
+		c.begin(a, kind, why, old.reason)
 	}
 	// Something else of the resource changed: the step under way is still the right one.
 }
@@ -276,7 +298,9 @@ func (c *Controller) partitions() []ident.Partition {
 
 // Flush implements exec.Actor: what gathered goes out in as few commands and requests as possible.
 func (c *Controller) Flush() {
+	c.judge()
 	c.record()
+	c.cancel()
 	c.seal()
 	c.choose()
 	c.commit()

@@ -19,6 +19,7 @@ const (
 	recording step = iota
 	sealing
 	committing
+	cancelling
 	waiting
 )
 
@@ -27,6 +28,7 @@ const (
 type transition struct {
 	assignment *catalog.Assignment
 	kind       catalog.Kind
+	why        control.Reason // as it was when this step began
 	step       step
 	members    []*copyOf
 	said       ident.Instance // the copy whose links were asked for
@@ -46,16 +48,23 @@ type copyOf struct {
 	answer *control.Answer
 }
 
-// begin starts the step that an assignment is at. reason is why it waited, if it did.
-func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, reason string) {
-	t := &transition{assignment: a, kind: kind, reason: reason}
+// begin starts the step that an assignment is at, for a reason that it needs a transition, if it still does. waited is why it waited, if
+// it did.
+func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, why control.Reason, waited string) {
+	t := &transition{assignment: a, kind: kind, why: why, reason: waited}
 	c.open[a.Partition], c.settled = t, false
-	if a.Pending == nil {
+	switch {
+	case a.Pending == nil, why.Why == control.PromiseAhead:
 		t.step = recording
 		c.toRecord = append(c.toRecord, t)
 		return
+	case control.MayCancel(why, c.own[a.Pending.ID], false):
+		t.step = cancelling
+		c.toCancel = append(c.toCancel, t)
+		return
 	}
 	t.step = sealing
+	delete(c.own, a.Pending.ID) // its seals go out: it is finished, whatever becomes of the reason
 	for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
 		t.members = append(t.members, &copyOf{member: m})
 	}
@@ -79,7 +88,7 @@ func (c *Controller) retry() {
 		switch t := c.open[p]; t.step {
 		case waiting:
 			delete(c.open, p)
-			c.begin(t.assignment, t.kind, t.reason)
+			c.resume(t)
 		case sealing:
 			for _, m := range t.members {
 				m.asked = m.asked && m.answer != nil
@@ -87,12 +96,23 @@ func (c *Controller) retry() {
 			t.linksAsked = nil
 			c.toSeal = append(c.toSeal, t)
 			c.toChoose = append(c.toChoose, t)
-		case recording, committing:
+		case recording, committing, cancelling:
 		}
 	}
 	if len(c.open) > 0 {
 		c.setTimer()
 	}
+}
+
+// resume begins a transition that waited anew, from the assignment that it waited with.
+func (c *Controller) resume(t *transition) {
+	why := c.cause(t.assignment)
+	if t.assignment.Pending == nil && why.Why == control.NoReason {
+		c.drop(t.assignment.Partition) // it was never recorded, and nothing asks for it any more
+		c.settled = false
+		return
+	}
+	c.begin(t.assignment, t.kind, why, t.reason)
 }
 
 // askAgain asks a node that can be reached again for its copies of what is under way or waits.
@@ -133,11 +153,29 @@ func (c *Controller) record() {
 	for _, t := range c.toRecord {
 		if c.live(t, recording) {
 			a := t.assignment
-			next := control.NewTransition(a, c.cause(a), now)
+			next := control.Pend(a, t.why, now)
+			if a.Pending == nil {
+				c.own[next.ID] = true
+			}
 			items, of = append(items, catalog.RecordPending(a.Partition, a.Version, next)), append(of, t)
 		}
 	}
 	c.toRecord = nil
+	c.propose(items, of)
+}
+
+// cancel withdraws what was recorded in vain: no seal of it was sent.
+func (c *Controller) cancel() {
+	var items []catalog.Item
+	var of []*transition
+	for _, t := range c.toCancel {
+		if c.live(t, cancelling) {
+			a := t.assignment
+			trace.Info(c.env.Trace, "transition.cancelled", slog.String("partition", a.Partition.String()), slog.String("transition", a.Pending.ID))
+			items, of = append(items, catalog.CancelPending(a.Partition, a.Version, a.Pending.ID)), append(of, t)
+		}
+	}
+	c.toCancel = nil
 	c.propose(items, of)
 }
 
@@ -172,8 +210,11 @@ func (c *Controller) seal() {
 // answer notes a copy's answer.
 func (c *Controller) answer(x control.SealAnswer) {
 	t := c.open[x.Partition]
-	if t == nil || t.step != sealing || t.assignment.Pending == nil || x.Transition != t.assignment.Pending.ID {
+	if t == nil || t.step != sealing && t.step != waiting || t.assignment.Pending == nil || x.Transition != t.assignment.Pending.ID {
 		return // it was deleted, or decided, while the seal was on its way
+	}
+	if t.step == waiting { // for this one, perhaps
+		t.step, c.settled = sealing, false
 	}
 	for _, m := range t.members {
 		if m.member.Node == x.Instance.Node { // of which store, core/control judges
@@ -207,6 +248,8 @@ func (c *Controller) chooseFor(t *transition) {
 		switch {
 		case m.answer != nil:
 			in.Answers = append(in.Answers, *m.answer)
+		case m.asked && c.suspects(m.member):
+			missing += "; " + m.member.Node + " was asked and is suspected"
 		case m.asked:
 			expected++
 		default:
@@ -302,6 +345,8 @@ func (c *Controller) conclude(m concluded) {
 			c.wait(t, "the catalog refused the record or did not answer")
 		case c.live(t, committing):
 			c.wait(t, "the catalog refused the commit or did not answer")
+		case c.live(t, cancelling):
+			c.wait(t, "the catalog refused to cancel or did not answer")
 		}
 	}
 }

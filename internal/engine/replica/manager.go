@@ -27,6 +27,9 @@ type Manager struct {
 	held    atomic.Pointer[string]    // why publishes are held; nil: they are not
 	peers   map[string]ident.Instance // that there is a session with, by node
 
+	vows     sync.Mutex
+	promises map[ident.Partition]uint64 // of copies that have promised an epoch above that of their role
+
 	recovering atomic.Int64
 	duplicates atomic.Uint64
 	expired    atomic.Uint64
@@ -71,7 +74,7 @@ type run struct {
 
 // New opens the copies that the store holds. They serve nothing until Apply tells what the catalog says of them.
 func New(env Env) *Manager {
-	m := &Manager{env: env, all: map[ident.Partition]*replica{}, unowned: map[ident.Partition]Log{}}
+	m := &Manager{env: env, all: map[ident.Partition]*replica{}, promises: map[ident.Partition]uint64{}, unowned: map[ident.Partition]Log{}}
 	m.runs.Store(&runs{of: map[string]run{}})
 	for range env.Exec.Shared() {
 		m.lanes = append(m.lanes, &lane{})
@@ -112,6 +115,29 @@ func (m *Manager) sorted() []*replica {
 // Recovering is the number of partitions that this node is to own and does not serve yet: 0 when it is ready. Blocked ones do not
 // count.
 func (m *Manager) Recovering() int { return int(m.recovering.Load()) }
+
+// promised notes that a copy has promised an epoch above that of its role, or 0: that it has not.
+func (m *Manager) promised(p ident.Partition, epoch uint64) {
+	m.vows.Lock()
+	defer m.vows.Unlock()
+	if epoch > 0 {
+		m.promises[p] = epoch
+	} else {
+		delete(m.promises, p)
+	}
+}
+
+// Promises are the copies here that have promised an epoch above that of their role, in order of partition; nil if there are none.
+func (m *Manager) Promises() []protocol.Promised {
+	m.vows.Lock()
+	defer m.vows.Unlock()
+	var out []protocol.Promised
+	for p, epoch := range m.promises {
+		out = append(out, protocol.Promised{Partition: p, Epoch: epoch})
+	}
+	slices.SortFunc(out, func(a, b protocol.Promised) int { return a.Partition.Compare(b.Partition) })
+	return out
+}
 
 // Hold stops the admission of publishes on all partitions while reason is not empty; settles go on. Held publishes wait.
 func (m *Manager) Hold(reason string) {

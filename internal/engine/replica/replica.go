@@ -49,7 +49,8 @@ type replica struct {
 	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
 	feeds    []*feed
 	change   *partition.Change
-	alone    int64 // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
+	ahead    uint64 // what the manager was told of partition.Copy.Ahead
+	alone    int64  // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last
@@ -353,6 +354,10 @@ func (r *replica) step(f func(*partition.Effects)) {
 	clear(*fx)
 	*fx = (*fx)[:0]
 	r.lane.fx = fx
+	if ahead := r.copy.Ahead(); ahead != r.ahead {
+		r.ahead = ahead
+		r.m.promised(r.id, ahead)
+	}
 }
 
 // perform does one thing that the copy asks for. What that leads to is appended to fx.

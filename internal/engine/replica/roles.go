@@ -221,6 +221,7 @@ func (r *replica) deleted() {
 	}
 	r.log.Delete(r.m.dropped(r.id))
 	r.step(func(fx *partition.Effects) { r.copy.Fail("deleted", fx) })
+	r.m.promised(r.id, 0)
 	r.endStop()
 }
 

@@ -1,0 +1,238 @@
+package controller
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/port/trace"
+)
+
+// watch is what the controller hears of nodes. It listens while it does not lead, too: a new leader knows how the last one went.
+type watch struct {
+	detector *control.Detector // of the present term; nil while this node does not lead
+	sights   map[string]sight  // of other nodes
+	wake     time.Duration     // when the timer runs; 0: none is set
+	cancel   func() bool       // the timer
+	handed   time.Duration     // when leadership was last offered to another; 0: never
+	// promises are those that copies have reported which are above the epoch of their role.
+	promises map[ident.Partition][]control.Promise
+}
+
+// sight is how this node's session with another stands, or how the last attempt failed.
+type sight struct {
+	run    ident.Instance
+	up     bool
+	ending control.Ending
+	at     time.Duration
+}
+
+// messages
+type (
+	unreachable struct {
+		node   string
+		ending control.Ending
+	}
+	beat   control.Beat
+	report struct {
+		from ident.Instance
+		of   []control.Reach
+	}
+	promises struct {
+		from ident.Instance
+		of   []Promised
+	}
+	ticked struct{}
+)
+
+// Promised is a copy's promise that is above the epoch of its role.
+type Promised struct {
+	Partition ident.Partition
+	Epoch     uint64
+}
+
+// Unreachable says that an attempt to reach a node without a session failed.
+func (c *Controller) Unreachable(node string, e control.Ending) { c.box.Post(unreachable{node, e}) }
+
+// Beat takes a heartbeat, of this node or another.
+func (c *Controller) Beat(b control.Beat) { c.box.Post(beat(b)) }
+
+// Report takes what a node says of its sessions with others.
+func (c *Controller) Report(from ident.Instance, of []control.Reach) { c.box.Post(report{from, of}) }
+
+// Promises takes the promises of a node's copies that are above the epoch of their role.
+func (c *Controller) Promises(from ident.Instance, of []Promised) { c.box.Post(promises{from, of}) }
+
+func (c *Controller) now() time.Duration { return c.env.Clock.Mono() }
+
+// observe takes what was heard of nodes.
+func (c *Controller) observe(msg any) {
+	d, now := c.watch.detector, c.now()
+	switch m := msg.(type) {
+	case unreachable:
+		s := c.watch.sights[m.node]
+		s.up, s.ending, s.at = false, m.ending, now
+		c.watch.sights[m.node] = s
+		if d != nil {
+			d.Unreachable(m.node, m.ending, now)
+		}
+	case beat:
+		if d != nil {
+			d.Beat(control.Beat(m), now)
+		}
+	case report:
+		if d != nil {
+			d.Report(m.from, m.of, now)
+		}
+	case promises:
+		c.promised(m)
+	case ticked:
+		c.watch.wake = 0
+	}
+}
+
+func (c *Controller) sessionBegan(peer ident.Instance) {
+	now := c.now()
+	c.watch.sights[peer.Node] = sight{run: peer, up: true, at: now}
+	if d := c.watch.detector; d != nil {
+		d.Up(peer, now)
+	}
+}
+
+func (c *Controller) sessionEnded(peer ident.Instance, e control.Ending) {
+	now := c.now()
+	c.watch.sights[peer.Node] = sight{run: peer, ending: e, at: now}
+	if d := c.watch.detector; d != nil {
+		d.Down(peer, e, now)
+	}
+}
+
+// watchAnew begins to watch, with what is known already, or stops.
+func (c *Controller) watchAnew(leading bool) {
+	c.watch.detector, c.watch.handed = nil, 0
+	clear(c.watch.promises)
+	if !leading {
+		return
+	}
+	var runs []ident.Instance
+	c.env.View(func(v *catalog.View) {
+		for _, n := range v.Nodes() {
+			runs = append(runs, ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot})
+		}
+	})
+	now := c.now()
+	d := control.NewDetector(control.DefaultLimits(), c.env.Local.Node, runs, now)
+	c.watch.detector = d
+	for _, r := range runs {
+		switch s, ok := c.watch.sights[r.Node]; {
+		case !ok:
+		case s.up:
+			d.Up(s.run, now) // the session is there: whoever is silent in it has all the time of the liveness expiry, from now on
+		case s.run.Boot > 0:
+			d.Down(s.run, s.ending, s.at)
+		default:
+			d.Unreachable(r.Node, s.ending, s.at)
+		}
+	}
+}
+
+// judge looks what has changed of whom to suspect, and what follows.
+func (c *Controller) judge() {
+	d := c.watch.detector
+	if d == nil || !c.leading {
+		return
+	}
+	now := c.now()
+	found, wake, ok := d.Tick(now)
+	for _, f := range found {
+		c.found(f)
+	}
+	if _, sick := d.Suspect(c.env.Local); sick {
+		c.handOn(now)
+		if !ok || wake > now+retryAfter {
+			wake, ok = now+retryAfter, true
+		}
+	}
+	if !ok || c.watch.wake > 0 && c.watch.wake <= wake {
+		return
+	}
+	if c.watch.wake > 0 {
+		c.watch.cancel()
+	}
+	c.watch.wake = max(wake, now+1)
+	c.watch.cancel = c.box.After(c.watch.wake-now, ticked{})
+}
+
+// found acts on a finding.
+func (c *Controller) found(f control.Finding) {
+	attrs := []slog.Attr{
+		slog.String("node", f.Node.String()), slog.String("symptom", f.Symptom.String()), slog.String("by", strings.Join(f.By, ",")),
+	}
+	switch f.Change {
+	case control.Suspected:
+		trace.Warn(c.env.Trace, "node.suspected", attrs...)
+	case control.Cleared:
+		trace.Info(c.env.Trace, "node.cleared", attrs...)
+	case control.Replaced:
+		trace.Info(c.env.Trace, "node.replaced", attrs...)
+	}
+	c.considerAll(func(a *catalog.Assignment) bool { return a.Owner == f.Node })
+	if f.Change == control.Suspected {
+		c.unsure(f.Node)
+	}
+}
+
+// unsure has transitions that wait for an answer of a node looked at again: it is not waited for any more.
+func (c *Controller) unsure(run ident.Instance) {
+	for _, p := range c.partitions() {
+		t := c.open[p]
+		if t.step == sealing && slices.ContainsFunc(t.members, func(m *copyOf) bool { return m.member.Store == run.Store }) {
+			c.toChoose = append(c.toChoose, t)
+		}
+	}
+}
+
+// suspects reports whether a member's node is suspected in the run that it is registered with.
+func (c *Controller) suspects(m catalog.Member) (yes bool) {
+	c.env.View(func(v *catalog.View) {
+		if n := v.Node(m.Node); n != nil && n.Store == m.Store {
+			_, yes = c.watch.detector.Suspect(ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot})
+		}
+	})
+	return yes
+}
+
+// handOn lets another node lead: this one cannot write, and would decide nothing (design 2 §4). It goes on until one does.
+func (c *Controller) handOn(now time.Duration) {
+	if c.env.HandOn == nil || c.watch.handed > 0 && now-c.watch.handed < retryAfter {
+		return
+	}
+	c.watch.handed = now
+	trace.Warn(c.env.Trace, "controller.hands.on", slog.String("node", c.env.Local.Node))
+	c.env.HandOn()
+}
+
+// promised notes what a node's copies have promised. Each report is the whole of what that node has to say.
+func (c *Controller) promised(m promises) {
+	if !c.leading {
+		return
+	}
+	for p, of := range c.watch.promises {
+		of = slices.DeleteFunc(of, func(x control.Promise) bool { return x.Node == m.from.Node })
+		if len(of) == 0 {
+			delete(c.watch.promises, p)
+		} else {
+			c.watch.promises[p] = of
+		}
+	}
+	named := map[ident.Partition]bool{}
+	for _, x := range m.of {
+		c.watch.promises[x.Partition] = append(c.watch.promises[x.Partition], control.Promise{Node: m.from.Node, Store: m.from.Store, Epoch: x.Epoch})
+		named[x.Partition] = true
+	}
+	c.considerAll(func(a *catalog.Assignment) bool { return named[a.Partition] })
+}

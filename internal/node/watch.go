@@ -1,0 +1,172 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/controller"
+	"github.com/tanist/tanist/internal/engine/storage"
+)
+
+const (
+	// beatEvery is how often a node tells the controller that it lives (design 2 §4).
+	beatEvery = 100 * time.Millisecond
+	// vowsEvery is how often it tells of promises that no role has followed yet.
+	vowsEvery = time.Second
+)
+
+// watched is this node's part in being watched: it tells the controller that it lives, and whom it reaches. On the catalog's loop.
+type watched struct {
+	leader uint64 // in the catalog's consensus; 0: none is known
+	term   uint64
+	said   time.Duration // when promises were told last
+	vows   bool          // there were some
+}
+
+// leaderIs says who leads the catalog's consensus from now on: its controller is told everything at once.
+func (n *Node) leaderIs(term, id uint64) {
+	n.watch.leader, n.watch.term = id, term
+	n.watch.said = 0
+	if id != 0 {
+		n.sayBeat()
+		n.tellAll()
+	}
+}
+
+// controllerNode is the node whose controller decides, as far as this one knows.
+func (n *Node) controllerNode() (name string, ok bool) {
+	n.View(func(v *catalog.View) {
+		for _, x := range v.Nodes() {
+			if consensus.ID(x.Store) == n.watch.leader && n.watch.leader != 0 {
+				name, ok = x.Name, true
+			}
+		}
+	})
+	return name, ok
+}
+
+// beat tells the controller again and again that this node lives.
+func (n *Node) beat() {
+	if n.mesh == nil {
+		return // there is nobody to be missed by
+	}
+	n.sayBeat()
+	n.sayVows()
+	n.box.After(beatEvery, func() { n.beat() })
+}
+
+func (n *Node) sayBeat() {
+	if n.mesh == nil {
+		return
+	}
+	to, ok := n.controllerNode()
+	if !ok {
+		return
+	}
+	h := n.store.Health()
+	b := protocol.Heartbeat{
+		From: n.local, Term: n.watch.term, Closed: h.Closed, Stalled: int64(n.store.Stalled()), Sent: int64(n.env.Clock.Mono()),
+	}
+	if h.Class != storage.Healthy {
+		b.Health = string(h.Class)
+	}
+	n.View(func(v *catalog.View) {
+		if x := v.Node(n.local.Node); x != nil {
+			b.Draining = x.Draining
+		}
+	})
+	if to == n.local.Node {
+		n.controller.Beat(beatOf(b))
+		return
+	}
+	n.sendControl(to, b)
+}
+
+// sayVows tells the controller of promises that no role has followed yet, and once that there are none any more.
+func (n *Node) sayVows() {
+	now := n.env.Clock.Mono()
+	if n.watch.said > 0 && now-n.watch.said < vowsEvery {
+		return
+	}
+	n.watch.said = now
+	vows := n.manager.Promises()
+	if len(vows) == 0 && !n.watch.vows {
+		return
+	}
+	to, ok := n.controllerNode()
+	if !ok {
+		return
+	}
+	n.watch.vows = len(vows) > 0
+	if to == n.local.Node {
+		n.controller.Promises(n.local, promisesOf(vows))
+		return
+	}
+	n.sendControl(to, protocol.Promises{From: n.local, Items: vows})
+}
+
+// tellOf tells the controller how this node reaches another, or everything where that other is the controller's: it knows nothing yet.
+func (n *Node) tellOf(node string) {
+	n.post(func() {
+		to, ok := n.controllerNode()
+		switch {
+		case !ok || to == n.local.Node:
+			return // its own controller hears of sessions as they come and go
+		case to == node:
+			n.sayBeat()
+			n.tellAll()
+			return
+		}
+		n.mu.Lock()
+		run := n.reaches[node]
+		n.mu.Unlock()
+		n.sendControl(to, protocol.RunReport{From: n.local, Term: n.watch.term, Runs: []protocol.Run{run}})
+	})
+}
+
+// tellAll tells the controller whom this node reaches and whom not.
+func (n *Node) tellAll() {
+	to, ok := n.controllerNode()
+	if !ok || to == n.local.Node || n.mesh == nil {
+		return
+	}
+	r := protocol.RunReport{From: n.local, Term: n.watch.term}
+	n.mu.Lock()
+	for _, run := range n.reaches {
+		if run.Node.Node != to {
+			r.Runs = append(r.Runs, run)
+		}
+	}
+	n.mu.Unlock()
+	slices.SortFunc(r.Runs, func(a, b protocol.Run) int { return strings.Compare(a.Node.Node, b.Node.Node) })
+	n.sendControl(to, r)
+}
+
+// handOn has another node lead the catalog's consensus: this one's storage is broken.
+func (n *Node) handOn() { n.consensus.Transfer(0) }
+
+func beatOf(h protocol.Heartbeat) control.Beat {
+	return control.Beat{From: h.From, Health: h.Health, Closed: h.Closed, Stalled: time.Duration(h.Stalled), Draining: h.Draining}
+}
+
+func reachOf(runs []protocol.Run) []control.Reach {
+	out := make([]control.Reach, len(runs))
+	for i, r := range runs {
+		out[i] = control.Reach{Node: r.Node, Up: r.Up, Ending: control.ParseEnding(r.Cause)}
+	}
+	return out
+}
+
+func promisesOf(items []protocol.Promised) []controller.Promised {
+	out := make([]controller.Promised, len(items))
+	for i, p := range items {
+		out[i] = controller.Promised{Partition: ident.Partition(p.Partition), Epoch: p.Epoch}
+	}
+	return out
+}
