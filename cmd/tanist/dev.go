@@ -35,8 +35,8 @@ func newDev() *cobra.Command {
 		Long: `Runs a cluster on loopback, each node a process of its own: the first begins it, the others join with tokens made for them. It prints where
 everything is, and runs until Ctrl-C, which stops all nodes in order; the next start goes on with the same data. From another terminal, over
 the same --data, "kill N", "stop N", "cont N" and "start N" do to node N what happens to nodes. What follows "--" is given to every
-"tanist serve". Each node's log is in its directory. While a node is down, the queues and streams that it owns wait for it: no other node takes
-them over by itself yet.`,
+"tanist serve". Each node's log is in its directory. When a node goes down, others take over the
+queues and streams that it owned.`,
 		Example: "  tanist dev\n  tanist dev kill 2\n  tanist dev start 2\n  tanist dev --nodes 5 --data /tmp/five --base-port 6000 -- --log-level debug",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {

@@ -30,8 +30,8 @@ func newStatus() *cobra.Command {
 		Use: "status [RESOURCE]", SuggestFor: []string{"list", "queues", "ls", "ps", "info", "show"}, Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
 		Long: `Shows the nodes, queues and streams of the cluster, or one queue or stream with its copies, as any node sees them; what is not known is a dash.
 
-A partition serves, or waits and says for what. A partition whose owner's node is away waits until that node is back: another node does not
-take over by itself yet. Of a copy, POSITION is the last entry that it has (a settle is an entry as a publish is), OFFSET the number of
+A partition serves, or waits and says for what. When its owner's node goes away another copy takes over, as soon as enough copies answer.
+Of a copy, POSITION is the last entry that it has (a settle is an entry as a publish is), OFFSET the number of
 messages or records ever published that it has, DURABLE the last entry that is on its disk, and LAG how many entries it is behind the owner's.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
