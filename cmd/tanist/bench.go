@@ -94,7 +94,7 @@ func (o *benchOptions) with(ctx context.Context, do func(bench.Target) error) er
 			if err != nil {
 				return err
 			}
-			defer c.Kill()
+			defer c.KillAll()
 			return do(c.Target())
 		}
 		p, err := bench.NewProcess(program, dir)

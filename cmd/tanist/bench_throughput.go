@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -92,19 +90,8 @@ func printVersus(w io.Writer, r bench.VersusResult) error {
 	if err := printThroughput(w, names, results, bench.Result{}); err != nil {
 		return err
 	}
-	var rows [][]string
-	for _, b := range r.Budgets {
-		bound, met := fmt.Sprintf("≥%.2f", b.Bound), "met"
-		if b.AtMost {
-			bound = fmt.Sprintf("≤%.2f", b.Bound)
-		}
-		if !b.Met {
-			met = "missed"
-		}
-		rows = append(rows, []string{b.What, fmt.Sprintf("%.2f", b.Value), bound, met})
-	}
 	fmt.Fprintln(w)
-	return table(w, "BUDGET VALUE BOUND VERDICT", rows)
+	return table(w, "BUDGET VALUE BOUND VERDICT", budgetRows(r.Budgets))
 }
 
 // printThroughput shows results under the names of their loads, with ratios to first, or to the second of each pair where there is no first.
@@ -138,53 +125,4 @@ func (o *benchOptions) idleCluster(c *cobra.Command, program, dir string, queues
 %.1f %% of a core for all nodes (budget ≤ 3 %% with 3 nodes and 1000 queues), %.1f %% without queues; %.0f MiB resident together
 `, r.Nodes, r.Queues, r.Seconds, settle.Seconds(), 100*r.CoreShare, 100*r.EmptyShare, r.ResidentMiB)
 	return err
-}
-
-func newBenchFailover() *cobra.Command {
-	var o benchOptions
-	var kill string
-	c := &cobra.Command{
-		Use: "failover", Short: "What clients notice when a node dies", Args: cobra.NoArgs,
-		Long: `Publishes to a queue of three nodes that are started for it, at a rate, and kills a node with SIGKILL, its followers in turn. It prints
-the longest time between two confirms in the time before, and in as long a time from the kill on.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if kill != "follower" {
-				return errors.New(`--kill: want follower`)
-			}
-			if err := o.prepare(); err != nil {
-				return err
-			}
-			return o.scratch(func(program, dir string) error { return o.killFollowers(c.Context(), c.OutOrStdout(), program, dir) })
-		},
-	}
-	o.addCommon(c)
-	o.addLoad(c)
-	p := c.Flags()
-	p.StringVar(&kill, "kill", "follower", "which node: follower")
-	p.IntVar(&o.repeat, "repeat", 4, "how often")
-	p.Float64Var(&o.load.Rate, "rate", 1000, "messages a second of all publishers")
-	return c
-}
-
-func (o *benchOptions) killFollowers(ctx context.Context, w io.Writer, program, dir string) error {
-	cluster, err := bench.StartCluster(ctx, program, dir, 3)
-	if err != nil {
-		return err
-	}
-	defer cluster.Kill()
-	rs, err := bench.KillFollower(ctx, cluster, o.load, max(o.repeat, 1))
-	if err != nil {
-		return err
-	}
-	if o.json {
-		return printJSON(w, rs)
-	}
-	var rows [][]string
-	for _, r := range rs {
-		rows = append(rows, []string{
-			r.Node, fmt.Sprintf("%.1f", r.Before), fmt.Sprintf("%.1f", r.After), fmt.Sprintf("%.2f", r.After/r.Before),
-			fmt.Sprint(r.Nacked), fmt.Sprintf("%.0f", r.Rate),
-		})
-	}
-	return table(w, "KILLED GAP-BEFORE-MS GAP-AFTER-MS RATIO NACKED CONFIRMED/S", rows)
 }

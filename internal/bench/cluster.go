@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -14,23 +13,27 @@ import (
 )
 
 // Cluster is several brokers of ours that make one, started for a measurement.
-type Cluster struct{ nodes []*Process }
+type Cluster struct {
+	nodes  []*Process
+	halted []bool // by SIGSTOP: they are asked nothing
+}
 
 // StartCluster starts so many nodes over directories in dir and waits until they can hold copies for each other. On an error those that
 // run are ended.
 func StartCluster(ctx context.Context, program, dir string, nodes int) (c *Cluster, err error) {
-	c = &Cluster{}
+	c = &Cluster{halted: make([]bool, nodes)}
 	defer func() {
 		if err != nil {
-			c.Kill()
+			c.KillAll()
 		}
 	}()
 	for i := range nodes {
-		name := fmt.Sprint("n", i+1)
+		name := nodeName(i)
 		p, err := NewProcess(program, filepath.Join(dir, name))
 		if err != nil {
 			return c, err
 		}
+		p.name = name
 		p.flags = append(p.flags, "--name", name, "--mesh", p.mesh)
 		if i > 0 {
 			token, err := c.token(ctx)
@@ -46,6 +49,8 @@ func StartCluster(ctx context.Context, program, dir string, nodes int) (c *Clust
 	}
 	return c, c.awaitCopies(ctx)
 }
+
+func nodeName(i int) string { return fmt.Sprint("n", i+1) }
 
 // token asks the first node for what lets another join.
 func (c *Cluster) token(ctx context.Context) (string, error) {
@@ -79,9 +84,9 @@ func (c *Cluster) awaitCopies(ctx context.Context) error {
 	}
 	want := min(3, len(c.nodes))
 	if err := c.nodes[0].poll(ctx, func() error {
-		owner, followers, err := c.holders(ctx, name)
-		if err == nil && (owner < 0 || len(followers)+1 < want) {
-			err = fmt.Errorf("%d of %d copies", len(followers)+1, want)
+		p, err := c.partitionsOf(ctx, []string{name})
+		if err == nil && (p[0].Owner == "" || len(p[0].Followers)+1 < want) {
+			err = fmt.Errorf("%d of %d copies", len(p[0].Followers)+1, want)
 		}
 		return err
 	}); err != nil {
@@ -89,47 +94,6 @@ func (c *Cluster) awaitCopies(ctx context.Context) error {
 	}
 	_, err = ch.QueueDelete(name, false, false, false)
 	return err
-}
-
-// holders tells which nodes own and follow a queue of one partition, by the first node's API.
-func (c *Cluster) holders(ctx context.Context, queue string) (owner int, followers []int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.nodes[0].admin+"/api/v1/partitions", nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	req.SetBasicAuth("guest", "guest")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return 0, nil, errors.New(resp.Status)
-	}
-	var list []struct {
-		Resource, Owner string
-		Followers       []string
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
-		return 0, nil, err
-	}
-	at := func(name string) int {
-		for i := range c.nodes {
-			if fmt.Sprint("n", i+1) == name {
-				return i
-			}
-		}
-		return -1
-	}
-	for _, p := range list {
-		if p.Resource == queue {
-			for _, f := range p.Followers {
-				followers = append(followers, at(f))
-			}
-			return at(p.Owner), followers, nil
-		}
-	}
-	return -1, nil, fmt.Errorf("no queue %s", queue)
 }
 
 // Target is all nodes.
@@ -140,18 +104,8 @@ func (c *Cluster) Target() (t Target) {
 	return t
 }
 
-// without is all nodes but one.
-func (c *Cluster) without(i int) (t Target) {
-	for j, p := range c.nodes {
-		if j != i {
-			t.URLs, t.Probes = append(t.URLs, p.URL()), append(t.Probes, p.Probe())
-		}
-	}
-	return t
-}
-
-// Kill ends all nodes at once.
-func (c *Cluster) Kill() {
+// KillAll ends all nodes at once.
+func (c *Cluster) KillAll() {
 	for _, p := range c.nodes {
 		_ = p.Stop(true) // it is gone, now or before
 	}
@@ -175,7 +129,7 @@ func IdleCluster(ctx context.Context, program, dir string, nodes, queues int, se
 	if err != nil {
 		return out, err
 	}
-	defer c.Kill()
+	defer c.KillAll()
 	t := c.Target()
 	if out.EmptyShare, _, err = idleShare(ctx, t, settle, measured); err != nil {
 		return out, err

@@ -4,89 +4,377 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/tanist/tanist/internal/bench/account"
 )
 
-// FollowerResult says what publishers noticed of a follower's death.
-type FollowerResult struct {
-	Node   string  `json:"node"` // that was killed
-	Before float64 `json:"longest_gap_before_ms"`
-	After  float64 `json:"longest_gap_after_ms"` // the kill included, over the same time
-	Nacked int64   `json:"nacked"`
-	Rate   float64 `json:"confirmed_per_second"`
+// Role is which node of a cluster is killed.
+type Role string
+
+// The roles.
+const (
+	Owner           Role = "owner"            // of all the resources, and not the controller
+	Follower        Role = "follower"         // of all the resources, and not the controller
+	Controller      Role = "controller"       // which owns none of them
+	OwnerController Role = "owner-controller" // the controller, which owns all of them
+	Own             Role = "own"              // the owner of all, and the node that all publishers are connected to
+)
+
+// Roles are all of them.
+var Roles = []Role{Owner, OwnerController, Follower, Controller, Own}
+
+// Plan says what is done to a cluster. All resources are owned by one node, so that all of them need another owner, or none does.
+type Plan struct {
+	Kill        Role          `json:"kill"`
+	Halt        bool          `json:"halt"` // with SIGSTOP, for as long as Halted says; else SIGKILL
+	Kind        string        `json:"kind"` // queue or stream
+	Resources   int           `json:"resources"`
+	Rate        float64       `json:"rate"` // messages a second, of all publishers together
+	Size        int           `json:"size"` // bytes of a body
+	Connections int           `json:"connections"`
+	Warmup      time.Duration `json:"-"`
+	Before      time.Duration `json:"-"` // how long is measured before the kill
+	After       time.Duration `json:"-"` // how long the load goes on after it
+	Halted      time.Duration `json:"-"`
+	Prefix      string        `json:"-"`
 }
 
-// KillFollower publishes at a rate to one queue of a cluster, through the other nodes, kills a node that only follows, and compares the
-// longest time between two confirms in the time before with that of as long after. Then the node is started again, and its other follower
-// is taken.
-func KillFollower(ctx context.Context, c *Cluster, l Load, repeats int) (out []FollowerResult, err error) {
-	for n := range repeats {
-		l.Prefix = fmt.Sprintf("%s-%d", l.Prefix, n)
-		r, err := c.killFollower(ctx, l, n)
+// String is a line for people.
+func (p Plan) String() string {
+	signal := "SIGKILL"
+	if p.Halt {
+		signal = "SIGSTOP"
+	}
+	return fmt.Sprintf("%s, %s, %d %ss", p.Kill, signal, p.Resources, p.Kind)
+}
+
+// FailoverRun is what came of one kill. Times are in milliseconds. Pauses are the longest of all resources.
+type FailoverRun struct {
+	Broker      string    `json:"broker"`
+	Node        string    `json:"node"`
+	Before      float64   `json:"longest_pause_before_ms"` // between two confirms of a resource
+	Pause       float64   `json:"longest_pause_ms"`        // likewise, from the last confirm before the kill on
+	Served      float64   `json:"all_serve_ms"`            // until every resource had confirmed a message that was sent after the kill
+	Reconnected float64   `json:"reconnected_ms"`          // of who lost its connection: from when it could publish again until a confirm
+	Closed      int64     `json:"closed_connections"`
+	Moved       int       `json:"changed_epochs"` // resources with another epoch than before; -1 where none are told
+	Phases      *Phases   `json:"phases,omitempty"`
+	Books       AllTotals `json:"books"`
+}
+
+// AllTotals are the books of all resources together.
+type AllTotals = account.Totals
+
+// failover is one run under way.
+type failover struct {
+	Subject
+	plan          Plan
+	victim, owner int
+	names         []string
+	crowd         *crowd
+	out           FailoverRun
+}
+
+// Failover puts a load on a cluster, kills or halts a node, waits until the cluster is whole again with that node, reads everything back
+// and deletes it. n is how often it was done before: nodes take turns.
+func Failover(ctx context.Context, s Subject, p Plan, n int, tell func(string)) (out FailoverRun, err error) {
+	f := &failover{Subject: s, plan: p}
+	f.plan.Prefix = fmt.Sprintf("%s-%d", p.Prefix, n)
+	f.out.Broker = s.Name()
+	if err := f.cast(ctx, n); err != nil {
+		return f.out, err
+	}
+	f.out.Node = nodeName(f.victim)
+	tell(fmt.Sprintf("%s: declaring, to be owned by %s", s.Name(), nodeName(f.owner)))
+	if err := f.place(ctx); err != nil {
+		return f.out, err
+	}
+	defer func() { err = errors.Join(err, f.remove()) }()
+	if err := f.awaitWhole(ctx); err != nil {
+		return f.out, err
+	}
+	f.crowd = newCrowd(f.names, max(p.Connections, 1), p.Size, p.Rate)
+	err = f.underLoad(ctx, tell)
+	return f.out, err
+}
+
+// cast chooses who is killed and who owns.
+func (f *failover) cast(ctx context.Context, n int) error {
+	nodes := len(f.URLs())
+	controller, err := f.Controller(ctx)
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(seq(nodes), func(i int) bool { return i == controller })
+	a, b := others[n%len(others)], others[(n+1)%len(others)]
+	switch f.plan.Kill {
+	case Owner, Own:
+		f.victim, f.owner = a, a
+	case Follower:
+		f.victim, f.owner = a, b
+	case OwnerController, Controller:
+		if controller < 0 {
+			controller = n % nodes // it has none: any node is as good
+			a = (controller + 1) % nodes
+		}
+		f.victim, f.owner = controller, a
+		if f.plan.Kill == OwnerController {
+			f.owner = controller
+		}
+	}
+	return nil
+}
+
+func seq(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
+}
+
+// place declares until enough are owned by the node, and deletes those that others own.
+func (f *failover) place(ctx context.Context) error {
+	args := amqp.Table{"x-queue-type": "quorum"}
+	if f.plan.Kind == "stream" {
+		args["x-queue-type"] = "stream"
+	}
+	url, named := f.URLs()[f.owner], 0
+	var surplus []string
+	for round := 0; len(f.names) < f.plan.Resources; round++ {
+		if round == 8 {
+			return fmt.Errorf("%d of %d resources came to be owned by %s", len(f.names), f.plan.Resources, nodeName(f.owner))
+		}
+		missing := f.plan.Resources - len(f.names)
+		if round > 0 {
+			missing *= len(f.URLs())
+		}
+		var fresh []string
+		for range missing {
+			fresh = append(fresh, fmt.Sprintf("%s-%d", f.plan.Prefix, named))
+			named++
+		}
+		if err := each(url, fresh, func(ch *amqp.Channel, name string) error {
+			_, err := ch.QueueDeclare(name, true, false, false, false, maps.Clone(args))
+			return err
+		}); err != nil {
+			return err
+		}
+		owners, err := f.settledOwners(ctx, fresh)
 		if err != nil {
-			return out, err
+			return err
 		}
-		out = append(out, r)
+		for i, name := range fresh {
+			if owners[i] == f.owner && len(f.names) < f.plan.Resources {
+				f.names = append(f.names, name)
+			} else {
+				surplus = append(surplus, name)
+			}
+		}
 	}
-	return out, nil
+	return deleteAll(url, surplus)
 }
 
-func (c *Cluster) killFollower(ctx context.Context, l Load, n int) (out FollowerResult, err error) {
-	ctx, stop := context.WithCancel(ctx)
+// settledOwners asks until each has one.
+func (f *failover) settledOwners(ctx context.Context, names []string) (owners []int, err error) {
+	err = until(ctx, func() error {
+		owners, err = f.Owners(ctx, names)
+		if err == nil && slices.Contains(owners, -1) {
+			err = errors.New("some resources have no owner")
+		}
+		return err
+	})
+	return owners, err
+}
+
+func deleteAll(url string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return each(url, names, func(ch *amqp.Channel, name string) error {
+		_, err := ch.QueueDelete(name, false, false, false)
+		return err
+	})
+}
+
+func (f *failover) remove() error {
+	if err := deleteAll(f.URLs()[f.survivor()], f.names); err != nil {
+		return fmt.Errorf("deleting what was measured with: %w", err)
+	}
+	return nil
+}
+
+func (f *failover) survivor() int { return (f.victim + 1) % len(f.URLs()) }
+
+// wholeTimeout bounds how long a cluster may take to be whole again.
+const wholeTimeout = 3 * time.Minute
+
+func (f *failover) awaitWhole(ctx context.Context) error {
+	return until(ctx, func() error { return f.Whole(ctx, f.names) })
+}
+
+// until asks until there is no error, or it has taken too long.
+func until(ctx context.Context, ask func() error) error {
+	deadline := time.Now().Add(wholeTimeout)
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("after %s: %w", wholeTimeout, err)
+		}
+		if !wait(ctx, 100*time.Millisecond) {
+			return errors.New("interrupted")
+		}
+	}
+}
+
+// addresses are those that a publisher uses, in turn: the node that is killed first, if it is to be the publishers' own, else never.
+func (f *failover) addresses(place int) (out []string) {
+	urls := f.URLs()
+	if f.plan.Kill == Own {
+		out = append(out, urls[f.victim])
+	}
+	for i := range urls {
+		if at := (i + place) % len(urls); at != f.victim {
+			out = append(out, urls[at])
+		}
+	}
+	return out
+}
+
+func (f *failover) underLoad(ctx context.Context, tell func(string)) error {
+	epochs, err := f.Epochs(ctx, f.names)
+	if err != nil {
+		return err
+	}
+	stream := f.plan.Kind == "stream"
+	readers := &watchers{}
+	if stream {
+		if readers, err = f.crowd.watch(f.addresses(0)[len(f.addresses(0))-1:]); err != nil {
+			return err
+		}
+	}
+	publishing, stop := context.WithCancel(ctx)
 	defer stop()
-	l.Resources, l.Consumers = 1, 0
-	r := &run{load: l, target: c.Target(), times: newTimes(), stop: stop}
-	if err := r.declare(); err != nil {
-		return out, err
-	}
-	victim := -1
-	if err := c.nodes[0].poll(ctx, func() error {
-		_, followers, err := c.holders(ctx, r.names[0])
-		if err == nil && len(followers) < 2 {
-			err = errors.New("too few copies")
-		} else if err == nil {
-			victim = followers[n%len(followers)]
-		}
+	if err := f.crowd.publish(publishing, f.addresses); err != nil {
 		return err
-	}); err != nil {
-		return out, err
 	}
-	out.Node = fmt.Sprint("n", victim+1)
-	r.target = c.without(victim)
-	defer r.remove()
-	var publishers sync.WaitGroup
-	for i := range l.Connections {
-		publishers.Go(func() { r.note(r.publish(ctx, i)) })
-	}
-	err = c.killUnder(ctx, r, victim, &out)
+	err = f.strike(ctx, tell)
 	stop()
-	publishers.Wait()
-	out.Nacked = r.nacked.Load()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return out, errors.Join(err, r.err)
+	err = errors.Join(err, f.crowd.wait())
+	err = errors.Join(err, f.mend(ctx, tell))
+	err = errors.Join(err, readers.stop())
+	if err != nil {
+		return err
+	}
+	tell(fmt.Sprintf("%s: reading back", f.Name()))
+	if err := f.crowd.readBack(ctx, f.URLs()[f.survivor()], stream); err != nil {
+		return err
+	}
+	return f.close(ctx, epochs)
 }
 
-func (c *Cluster) killUnder(ctx context.Context, r *run, victim int, out *FollowerResult) error {
-	if !wait(ctx, r.load.Warmup) {
-		return r.interrupted()
+// strike measures, kills, and measures again.
+func (f *failover) strike(ctx context.Context, tell func(string)) error {
+	if !wait(ctx, f.plan.Warmup) {
+		return errors.New("interrupted")
 	}
-	r.gaps.begin()
-	from, began := r.confirmed.Load(), time.Now()
-	if !wait(ctx, r.load.Duration) {
-		return r.interrupted()
+	from := f.crowd.now()
+	if !wait(ctx, f.plan.Before) {
+		return errors.New("interrupted")
 	}
-	out.Before = float64(r.gaps.end().Microseconds()) / 1000
-	r.gaps.begin()
-	if err := c.nodes[victim].Stop(true); err != nil {
+	killed, moment := f.crowd.now(), time.Now()
+	kill := f.Kill
+	if f.plan.Halt {
+		kill = f.Halt
+	}
+	close(f.crowd.killed)
+	if err := kill(f.victim); err != nil {
 		return err
 	}
-	if !wait(ctx, r.load.Duration) {
-		return r.interrupted()
+	f.out.Phases = &Phases{killed: moment}
+	if f.plan.Halt {
+		tell(fmt.Sprintf("%s: %s is halted for %s", f.Name(), nodeName(f.victim), f.plan.Halted))
+		if !wait(ctx, f.plan.Halted) {
+			return errors.New("interrupted")
+		}
+		if err := f.Resume(f.victim); err != nil { // under load: it still believes that it owns
+			return err
+		}
+	} else {
+		tell(fmt.Sprintf("%s: %s is killed", f.Name(), nodeName(f.victim)))
 	}
-	out.After = float64(r.gaps.end().Microseconds()) / 1000
-	out.Rate = float64(r.confirmed.Load()-from) / time.Since(began).Seconds()
-	_, _, err := c.nodes[victim].Start(ctx)
-	return err
+	if !wait(ctx, f.plan.After) {
+		return errors.New("interrupted")
+	}
+	f.measure(from, killed, f.crowd.now())
+	return nil
+}
+
+// measure reads the pauses from the books.
+func (f *failover) measure(from, killed, to time.Duration) {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	for _, l := range f.crowd.lanes {
+		l.mu.Lock()
+		before, last := l.book.Pause(from, killed), killed
+		if at, ok := l.book.LastConfirm(killed); ok {
+			last = at
+		}
+		after := l.book.Pause(last, to)
+		served, ok := l.book.Served(killed)
+		l.mu.Unlock()
+		if !ok {
+			served = to
+		}
+		f.out.Before = max(f.out.Before, ms(before))
+		f.out.Pause = max(f.out.Pause, ms(after))
+		f.out.Served = max(f.out.Served, ms(served-killed))
+	}
+}
+
+// mend brings the node back and waits until every copy is level.
+func (f *failover) mend(ctx context.Context, tell func(string)) error {
+	tell(fmt.Sprintf("%s: until %s is back and level", f.Name(), nodeName(f.victim)))
+	if !f.plan.Halt {
+		if err := f.Start(ctx, f.victim); err != nil {
+			return err
+		}
+	}
+	return f.awaitWhole(ctx)
+}
+
+// close takes the totals.
+func (f *failover) close(ctx context.Context, epochs []uint64) error {
+	for _, l := range f.crowd.lanes {
+		f.out.Books.Add(l.book.Totals())
+	}
+	f.out.Closed = f.crowd.closed.Load()
+	f.out.Reconnected = float64(f.crowd.reconnected().Microseconds()) / 1000
+	now, err := f.Epochs(ctx, f.names)
+	if err != nil {
+		return err
+	}
+	f.out.Moved = -1
+	if epochs != nil {
+		f.out.Moved = 0
+		for i := range epochs {
+			if now[i] != epochs[i] {
+				f.out.Moved++
+			}
+		}
+	}
+	story, err := f.Story(ctx, f.names)
+	if err != nil {
+		return err
+	}
+	if !f.out.Phases.take(story) {
+		f.out.Phases = nil
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 // Process is a broker of ours, started for a measurement over a directory of its own.
 type Process struct {
 	program, dir string
+	name         string // of a node among several
 	amqp, admin  string
 	mesh         string // empty: it stays alone
 	flags, env   []string
@@ -125,6 +126,14 @@ func (p *Process) poll(ctx context.Context, ask func() error) error {
 			return errors.New("interrupted")
 		}
 	}
+}
+
+// Signal sends the process a signal.
+func (p *Process) Signal(signal syscall.Signal) error {
+	if p.cmd == nil {
+		return errors.New("the broker does not run")
+	}
+	return p.cmd.Process.Signal(signal)
 }
 
 // Stop ends the process: with SIGTERM and patience, or with SIGKILL.
