@@ -184,7 +184,7 @@ func (p *partition) whole(copies int) error {
 // Story asks the API for what the nodes keep of transitions.
 func (c *Cluster) Story(ctx context.Context, names []string) (out []Transition, err error) {
 	var list []Transition
-	if err := c.get(ctx, "/api/v1/transitions", &list); errors.Is(err, errNotThere) {
+	if err := c.get(ctx, "/api/v1/transitions?n=4096", &list); errors.Is(err, errNotThere) {
 		return nil, nil // a program that keeps no evidence
 	} else if err != nil {
 		return nil, err
