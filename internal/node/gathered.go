@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/replica"
@@ -27,15 +28,21 @@ type gathered struct {
 	answers map[string]protocol.StatusAnswer
 	copies  map[string]map[ident.Partition]*protocol.CopyStatus // by node
 	silent  map[string]string                                   // who did not answer, and why
+	ahead   map[string]int64                                    // by how many milliseconds a node's clock is ahead for sure
+	waits   map[ident.Partition]control.Waiting                 // transitions that cannot go on, as the controller knows
 }
 
 func (g *gathered) add(node string, a protocol.StatusAnswer) {
 	if g.answers == nil {
 		g.answers, g.copies = map[string]protocol.StatusAnswer{}, map[string]map[ident.Partition]*protocol.CopyStatus{}
+		g.waits = map[ident.Partition]control.Waiting{}
 	}
 	by := make(map[ident.Partition]*protocol.CopyStatus, len(a.Items))
 	for i := range a.Items {
 		by[a.Items[i].Partition] = &a.Items[i]
+	}
+	for i := range a.Waits {
+		g.waits[a.Waits[i].Partition] = waitingOf(&a.Waits[i])
 	}
 	g.answers[node], g.copies[node] = a, by
 }
@@ -45,7 +52,7 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
 	defer cancel()
 	n := b.n
-	g := gathered{silent: map[string]string{}}
+	g := gathered{silent: map[string]string{}, ahead: map[string]int64{}}
 	var names []string
 	n.View(func(v *catalog.View) { // which holds the lock of sessions
 		names = append(names, n.local.Node)
@@ -67,6 +74,7 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 	var all sync.WaitGroup
 	for _, name := range names {
 		all.Go(func() {
+			asked := n.env.Clock.Wall().UnixMilli()
 			type answer struct {
 				a  protocol.StatusAnswer
 				ok bool
@@ -83,6 +91,7 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 				g.silent[name] = "it went away before it answered"
 			default:
 				g.add(name, x.a)
+				g.ahead[name] = ahead(x.a.Wall, asked, n.env.Clock.Wall().UnixMilli())
 			}
 		})
 	}
@@ -90,33 +99,55 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 	return g
 }
 
+// ahead is by how much a clock that said wall is ahead of one that said asked before and answered after: what is sure of it, and 0 where
+// nothing is. All are milliseconds.
+func ahead(wall, asked, answered int64) int64 {
+	switch {
+	case wall > answered:
+		return wall - answered
+	case wall < asked:
+		return wall - asked
+	}
+	return 0
+}
+
 // stateOf is what a partition does for clients, which is its owner's to say; and why it does not serve.
 func (g *gathered) stateOf(a *catalog.Assignment) (admin.State, string) {
 	owner := a.Owner.Node
 	s := g.copies[owner][a.Partition]
 	answer, answered := g.answers[owner]
+	wait, waits := g.waits[a.Partition]
+	serves := s != nil && answer.From == a.Owner && s.State == string(replica.Serving)
 	switch {
+	case waits && wait.Kind == control.WaitTruth:
+		return admin.Blocked, wait.String()
+	case waits:
+		return admin.Waiting, wait.String()
+	case serves && a.Pending == nil:
+		return admin.Serving, s.Reason
+	case serves: // until it is sealed
+		return admin.Serving, "a change of its owner is under way: " + a.Pending.Cause
 	case owner == "":
 		return admin.Waiting, "it has no owner yet"
+	case a.Pending != nil:
+		return admin.Moving, "another owner is being chosen: " + a.Pending.Cause
+	case !answered && g.silent[owner] != "":
+		return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer here (%s)", owner, g.silent[owner])
 	case !answered:
-		if why := g.silent[owner]; why != "" {
-			return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer (%s); it goes on when that node is back, no other takes over by itself yet",
-				owner, why)
-		}
 		return admin.Recovering, "" // nobody was asked
 	case answer.From.Store != a.Owner.Store:
-		return admin.Waiting, fmt.Sprintf("its owner's data directory on node %s is gone; the copies keep what was confirmed, and no other node takes over by "+
-			"itself yet", owner)
+		return admin.Waiting, fmt.Sprintf("its owner's data directory on node %s is gone; the copies keep what was confirmed", owner)
 	case answer.From != a.Owner:
-		return admin.Recovering, fmt.Sprintf("node %s was started again, and takes it over under a new epoch", owner)
+		return admin.Moving, fmt.Sprintf("node %s was started again; a copy takes over under a new epoch", owner)
 	case s == nil:
 		return admin.Recovering, ""
 	}
 	return admin.State(s.State), s.Reason
 }
 
-// copiesOf are a partition's copies: those that the catalog names, whether their nodes answered or not, and others that nodes hold.
-func (g *gathered) copiesOf(a *catalog.Assignment) []admin.Copy {
+// copiesOf are a partition's copies: those that the catalog names, whether their nodes answered or not, and others that nodes hold. unfit
+// says why one could not own.
+func (g *gathered) copiesOf(a *catalog.Assignment, unfit func(a *catalog.Assignment, node string) string) []admin.Copy {
 	out := []admin.Copy{}
 	named := map[string]bool{}
 	tail, known := uint64(0), false
@@ -128,7 +159,8 @@ func (g *gathered) copiesOf(a *catalog.Assignment) []admin.Copy {
 			return
 		}
 		named[node] = true
-		c := admin.Copy{Node: node, Role: role}
+		c := admin.Copy{Node: node, Role: role, WhyNot: unfit(a, node)}
+		c.CouldLead = c.WhyNot == ""
 		answer, answered := g.answers[node]
 		s := g.copies[node][a.Partition]
 		switch {

@@ -107,6 +107,8 @@ type Node struct {
 	leaving     map[string]mesh.Peer      // removed lately; on the catalog's loop
 	unreachable map[string]string         // why the last attempt to reach a node failed
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
+	lost        map[string]int64          // when the session with a node ended, milliseconds since 1970
+	unwell      int64                     // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
 	questions   questions
 	records     *Records
 	leads       bool                    // the catalog's consensus
@@ -132,6 +134,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
 		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
+		lost:    map[string]int64{},
 		records: &Records{shelf: evidence.NewShelf(0, 0)},
 		reaches: map[string]protocol.Run{},
 	}
@@ -402,6 +405,7 @@ func (n *Node) serving(p ident.Partition) {
 
 // healthChanged holds publishers while space is low, and lets settles go on.
 func (n *Node) healthChanged(h storage.Health) {
+	n.noteHealth(h)
 	reason := blockedBy(h)
 	n.manager.Hold(reason)
 	for _, s := range n.shards {

@@ -54,6 +54,7 @@ func (p peers) Up(peer ident.Instance) {
 	n.mu.Lock()
 	n.sessions[peer.Node] = peer
 	delete(n.gone, peer.Node)
+	delete(n.lost, peer.Node)
 	delete(n.unreachable, peer.Node) // the next time that it fails is news
 	n.reaches[peer.Node] = protocol.Run{Node: peer, Up: true}
 	shards := n.shards
@@ -73,6 +74,7 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	n := p.n
 	n.mu.Lock()
 	delete(n.sessions, peer.Node)
+	n.lost[peer.Node] = n.env.Clock.Wall().UnixMilli()
 	n.gone[peer.Node] = cause == mesh.Refused
 	n.reaches[peer.Node] = protocol.Run{Node: peer, Cause: cause.String(), Reason: reason}
 	shards := n.shards

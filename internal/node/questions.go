@@ -8,9 +8,9 @@ import (
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/controller"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
-	"github.com/tanist/tanist/internal/engine/storage"
 )
 
 // questions are what this node has asked others and was not answered yet. The end of a session ends them unanswered.
@@ -183,11 +183,8 @@ func (n *Node) answerLinks(peer ident.Instance, m protocol.LinksAsk) {
 
 // answerStatus says how this node and its copies are. done is called once, from any goroutine.
 func (n *Node) answerStatus(m protocol.StatusAsk, done func(protocol.StatusAnswer)) {
-	h := n.store.Health()
-	out := protocol.StatusAnswer{Request: m.Request, From: n.local, PID: uint64(n.cfg.PID), Closed: h.Closed}
-	if h.Class != storage.Healthy {
-		out.Health = string(h.Class)
-	}
+	out := n.ownStatus()
+	out.Request = m.Request
 	of := m.Partitions
 	if m.All {
 		of = nil
@@ -199,7 +196,16 @@ func (n *Node) answerStatus(m protocol.StatusAsk, done func(protocol.StatusAnswe
 		for i := range list {
 			out.Items = append(out.Items, copyStatus(&list[i]))
 		}
-		done(out)
+		if !m.All {
+			done(out)
+			return
+		}
+		n.controller.Waits(func(waits []controller.Waiting) {
+			for i := range waits {
+				out.Waits = append(out.Waits, waitStatus(&waits[i]))
+			}
+			done(out)
+		})
 	})
 }
 
@@ -219,9 +225,13 @@ func (n *Node) statusOf(node string, m protocol.StatusAsk, done func(a protocol.
 }
 
 func copyStatus(s *replica.Status) protocol.CopyStatus {
+	var feeds []protocol.FeedStatus
+	for _, f := range s.Feeds {
+		feeds = append(feeds, protocol.FeedStatus(f))
+	}
 	return protocol.CopyStatus{
 		Partition: s.Partition, Role: s.Role, State: string(s.State), Reason: s.Reason, Epoch: s.Epoch, Position: s.Position, Offset: s.Offset,
 		Durable: s.Durable, Confirmed: s.Confirmed, Ready: s.Ready, Unsettled: s.Unsettled, Consumers: s.Consumers, Bytes: s.Bytes, Staged: s.Staged,
-		DeadLetters: s.DeadLetters, Stuck: s.Stuck,
+		DeadLetters: s.DeadLetters, Stuck: s.Stuck, Moved: s.Moved, Feeds: feeds,
 	}
 }

@@ -7,10 +7,8 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/broker"
-	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
-	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/front/admin"
 )
 
@@ -37,41 +35,41 @@ func (b *backend) Transition(_ context.Context, id string) (*evidence.Evidence, 
 	return e, nil
 }
 
+// Healthy implements admin.Backend.
+func (b *backend) Healthy(ctx context.Context) (admin.Check, error) {
+	out := admin.Check{Node: b.n.local.Node}
+	err := b.survey(ctx, func(_ *gathered, k control.Known) { out.Obstacles, out.Total = control.Unhealthy(k) })
+	return out, err
+}
+
+// QuorumCritical implements admin.Backend.
+func (b *backend) QuorumCritical(ctx context.Context, node string) (admin.Check, error) {
+	out := admin.Check{Node: b.n.local.Node}
+	known := false
+	err := b.survey(ctx, func(_ *gathered, k control.Known) {
+		known = k.View.Node(node) != nil
+		out.Obstacles, out.Total = control.StopsWithout(k, node)
+		for _, r := range k.View.AllResources() {
+			if r.Home != nil && r.Home.Node == node {
+				out.InMemory++
+			}
+		}
+	})
+	if err == nil && !known {
+		err = broker.Errorf(broker.NotFound, "no node '%s'; `tanist node list` shows them", node)
+	}
+	return out, err
+}
+
 // Attention implements admin.Backend. It remembers what it said before, so that what goes on keeps its beginning.
 func (b *backend) Attention(ctx context.Context) (admin.Attention, error) {
-	g := b.gather(ctx, protocol.StatusAsk{All: true})
-	k := control.Known{Now: b.n.env.Clock.Wall().UnixMilli()}
-	c, err := b.catalogStatus(ctx)
-	if err != nil {
-		return admin.Attention{}, err
-	}
-	if c.Leader == 0 {
-		k.NoQuorum = "no node leads the catalog"
-	}
-	out := admin.Attention{Node: b.n.local.Node, Silent: slices.Sorted(maps.Keys(g.silent))}
-	b.n.View(func(v *catalog.View) { // the node's own, which only the catalog's loop changes; it is held while it is read
-		k.View = v
-		g.known(&k)
+	out := admin.Attention{Node: b.n.local.Node}
+	err := b.survey(ctx, func(g *gathered, k control.Known) {
 		b.said.Lock()
 		defer b.said.Unlock()
 		out.Conditions, out.Total = control.Attention(k, b.said.last)
 		b.said.last = out.Conditions
+		out.Silent = slices.Sorted(maps.Keys(g.silent))
 	})
-	return out, nil
-}
-
-// known adds what the nodes of the catalog say of themselves and their copies.
-func (g *gathered) known(k *control.Known) {
-	for _, n := range k.View.Nodes() {
-		a, live := g.answers[n.Name]
-		k.Nodes = append(k.Nodes, control.NodeState{Node: n.Name, Live: live, Closed: a.Closed, Reason: a.Health})
-		for i := range a.Items {
-			s := &a.Items[i]
-			x := control.CopyState{Partition: s.Partition, Node: n.Name, DeadLetters: s.DeadLetters, Stuck: s.Stuck}
-			if damaged(s, &a) {
-				x.Damaged = s.Reason
-			}
-			k.Copies = append(k.Copies, x)
-		}
-	}
+	return out, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/engine/consensus"
@@ -147,26 +148,38 @@ func worse(a, b admin.State) admin.State {
 
 // Partitions implements admin.Backend.
 func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
-	g := b.gather(ctx, protocol.StatusAsk{All: true})
 	out := []admin.Partition{}
-	for _, r := range b.resources() {
-		for _, a := range r.Partitions {
-			one := admin.Partition{
-				Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch,
-				Version: a.Version, Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers),
-				Learners: members(a.Learners), Copies: g.copiesOf(a),
+	err := b.survey(ctx, func(g *gathered, k control.Known) {
+		candidates := control.NewCandidates(k)
+		for _, h := range k.View.VHosts() {
+			for _, r := range k.View.Resources(h.Name) {
+				for _, a := range r.Partitions {
+					out = append(out, g.partition(r, a, &candidates))
+				}
 			}
-			one.State, one.Reason = g.stateOf(a)
-			if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
-				one.Confirmed = s.Confirmed
-			}
-			if p, err := quorum.Parse(a.Policy); err == nil {
-				one.W, one.R = quorum.W(p, one.E, r.Kind), quorum.R(p, one.E, r.Kind)
-			}
-			out = append(out, one)
 		}
+	})
+	return out, err
+}
+
+// partition is how one stands.
+func (g *gathered) partition(r *catalog.Resource, a *catalog.Assignment, c *control.Candidates) admin.Partition {
+	one := admin.Partition{
+		Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch,
+		Version: a.Version, Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers),
+		Learners: members(a.Learners), Copies: g.copiesOf(a, c.Unfit),
 	}
-	return out, nil
+	one.State, one.Reason = g.stateOf(a)
+	if a.Pending != nil {
+		one.Transition = a.Pending.ID
+	}
+	if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
+		one.Confirmed = s.Confirmed
+	}
+	if p, err := quorum.Parse(a.Policy); err == nil {
+		one.W, one.R = quorum.W(p, one.E, r.Kind), quorum.R(p, one.E, r.Kind)
+	}
+	return one
 }
 
 func members(ms []catalog.Member) []string {

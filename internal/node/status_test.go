@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/replica"
@@ -34,6 +35,12 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 	says := func(i ident.Instance, s ...protocol.CopyStatus) protocol.StatusAnswer {
 		return protocol.StatusAnswer{From: i, Items: s}
 	}
+	unfit := func(_ *catalog.Assignment, node string) string {
+		if node == "a" || node == "b" {
+			return ""
+		}
+		return "not " + node
+	}
 	g := gathered{silent: map[string]string{"c": "refused: nobody listens"}}
 	g.add("a", says(run("a", 2), protocol.CopyStatus{Partition: p, Role: "owner", State: "serving", Position: 9, Durable: 9}))
 	g.add("b", says(run("b", 1), protocol.CopyStatus{Partition: p, Role: "follower", State: "serving", Position: 7, Durable: 6}))
@@ -43,13 +50,13 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		t.Errorf("%s %q", s, why)
 	}
 	want := []admin.Copy{
-		{Node: "a", Role: "owner", Position: 9, Durable: 9, Health: "ok"},
-		{Node: "b", Role: "follower", Position: 7, Durable: 6, Lag: 2, Health: "ok"},
-		{Node: "c", Role: "follower", Health: "unreachable"},
-		{Node: "d", Role: "learner", Health: "missing"},
-		{Node: "e", Role: "quarantined", Position: 10, Health: "damaged"},
+		{Node: "a", Role: "owner", Position: 9, Durable: 9, Health: "ok", CouldLead: true},
+		{Node: "b", Role: "follower", Position: 7, Durable: 6, Lag: 2, Health: "ok", CouldLead: true},
+		{Node: "c", Role: "follower", Health: "unreachable", WhyNot: "not c"},
+		{Node: "d", Role: "learner", Health: "missing", WhyNot: "not d"},
+		{Node: "e", Role: "quarantined", Position: 10, Health: "damaged", WhyNot: "not e"},
 	}
-	got := g.copiesOf(a)
+	got := g.copiesOf(a, unfit)
 	if len(got) != len(want) {
 		t.Fatalf("copies: %+v", got)
 	}
@@ -63,8 +70,8 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		state admin.State
 		why   string
 	}{
-		{run("c", 1), admin.Waiting, "node c does not answer (refused: nobody listens); it goes on when that node is back"},
-		{run("a", 1), admin.Recovering, "started again"},
+		{run("c", 1), admin.Waiting, "node c does not answer here (refused: nobody listens)"},
+		{run("a", 1), admin.Moving, "started again"},
 		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 2}, admin.Waiting, "is gone; the copies keep"},
 		{ident.Instance{}, admin.Waiting, "no owner"},
 		{run("d", 1), admin.Recovering, ""},
@@ -73,5 +80,29 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		if s, why := g.stateOf(a); s != c.state || !strings.Contains(why, c.why) {
 			t.Errorf("owner %v: %s %q", c.owner, s, why)
 		}
+	}
+}
+
+// Beside a transition the owner serves until it is sealed; what the controller waits for is said of the partition.
+func TestAPartitionWithATransitionIsShownAsMoving(t *testing.T) {
+	p := ident.Partition{Incarnation: 3}
+	owner := ident.Instance{Node: "a", Boot: 2}
+	g := gathered{silent: map[string]string{"c": "refused: nobody listens"}}
+	g.add("a", protocol.StatusAnswer{From: owner, Items: []protocol.CopyStatus{{Partition: p, Role: "owner", State: "serving"}}})
+	a := &catalog.Assignment{Partition: p, Owner: ident.Instance{Node: "c", Boot: 1}, Pending: &catalog.Pending{ID: "x", Cause: "c is suspected"}}
+	if s, why := g.stateOf(a); s != admin.Moving || !strings.Contains(why, "c is suspected") {
+		t.Errorf("a transition: %s %q", s, why)
+	}
+	a.Owner = owner
+	if s, why := g.stateOf(a); s != admin.Serving || !strings.Contains(why, "c is suspected") {
+		t.Errorf("a transition that has sealed nothing yet: %s %q", s, why)
+	}
+	g.waits[p] = control.Waiting{Answers: 1, Needed: 2, Missing: []string{"c"}}
+	if s, why := g.stateOf(a); s != admin.Waiting || why != "1 of 2 answers needed; missing: c" {
+		t.Errorf("a transition that waits: %s %q", s, why)
+	}
+	g.waits[p] = control.Waiting{Kind: control.WaitTruth, Reason: "a and b differ"}
+	if s, why := g.stateOf(a); s != admin.Blocked || why != "copies contradict each other; a and b differ" {
+		t.Errorf("a contradiction: %s %q", s, why)
 	}
 }

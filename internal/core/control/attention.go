@@ -27,6 +27,7 @@ const (
 	DiskLow             Code = "disk-low"
 	LearnerStuck        Code = "learner-stuck"
 	DeadLetterStuck     Code = "dead-letter-stuck"
+	ClockSkew           Code = "clock-skew"
 	CertificateExpiring Code = "certificate-expiring"
 )
 
@@ -37,11 +38,12 @@ const (
 	maxExamples   = 5
 	expiringAfter = 14 * 24 * 3600 * 1000 // milliseconds: a node has tried to renew for two weeks by then
 	stuckAfter    = 60 * 1000             // milliseconds without progress
+	skewed        = 2000                  // milliseconds between clocks: times to live and evidence would mislead people
 )
 
 var codes = []Code{
 	CatalogQuorumLost, Contradiction, BelowHistoryStart, WaitingForCopies, StoreClosed, CopyDamaged, QuorumCritical, UnderReplicated, DiskLow,
-	LearnerStuck, DeadLetterStuck, CertificateExpiring,
+	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring,
 }
 
 // Limit is what a condition is limited by; empty where none of them is.
@@ -92,15 +94,42 @@ type Waiting struct {
 	Reason     string
 }
 
+// String says what it waits for.
+func (w Waiting) String() string {
+	var out string
+	switch w.Kind {
+	case WaitAnswers:
+		if w.Needed > 0 {
+			out = fmt.Sprintf("%d of %d answers needed", w.Answers, w.Needed)
+		}
+	case WaitFloor:
+		out = fmt.Sprintf("no copy that answered reaches %d, which was confirmed", w.Floor)
+		if w.FloorBy != "" {
+			out += ", as " + w.FloorBy + " reported"
+		}
+	case WaitTruth:
+		out = "copies contradict each other"
+	}
+	if len(w.Missing) > 0 {
+		out += "; missing: " + strings.Join(w.Missing, ", ")
+	}
+	if w.Reason != "" {
+		out += "; " + w.Reason
+	}
+	return strings.TrimPrefix(out, "; ")
+}
+
 // NodeState is how a registered node stands.
 type NodeState struct {
 	Node            string
 	Live            bool
+	Since           int64  // when it was last heard, if it is not live; else since when its store is as it is; 0: not known
 	Closed          bool   // its store takes no more writes
 	Blocked         bool   // publishers must wait: space is low
-	Reason          string // of either
+	Reason          string // of any of these
 	Free            uint64 // bytes
 	CertificateEnds int64  // milliseconds since 1970; 0: not known
+	Ahead           int64  // milliseconds that its clock is ahead of the asking node's for sure; below 0: behind
 }
 
 // CopyState is how one copy stands.
@@ -112,6 +141,14 @@ type CopyState struct {
 	Moved       int64  // of a learner: when it last came further, milliseconds since 1970
 	DeadLetters uint64 // kept because they could not be passed on,
 	Stuck       string // and why
+
+	Run     ident.Instance // that says so
+	Epoch   uint64         // that it has taken up
+	Durable uint64         // position
+	// Of an owner: whether it serves, else why not, and the nodes whose copies take what it sends.
+	Serves bool
+	Reason string
+	Feeds  []string
 }
 
 // Known is all that attention is drawn from.
@@ -122,15 +159,16 @@ type Known struct {
 	Nodes    []NodeState
 	Copies   []CopyState
 	Waits    []Waiting
+	// Voters are the nodes that vote on the catalog; one that has gone from it is "".
+	Voters []string
+	// Ends are the ends of logs that their owners told before the copies were asked.
+	Ends map[ident.Partition]End
 }
 
 // Attention says what needs a person, the most pressing first and then by subject, at most MaxConditions; total is how many there are.
 // prev is what it said before: what goes on since then keeps its Since, and what is new begins now unless it is known better.
 func Attention(k Known, prev []Condition) (conditions []Condition, total int) {
-	s := survey{k: k, nodes: map[string]NodeState{}, waits: map[ident.Partition]bool{}, damaged: map[ident.Partition][]string{}}
-	for _, n := range k.Nodes {
-		s.nodes[n.Node] = n
-	}
+	s := newSurvey(k)
 	if k.NoQuorum != "" {
 		s.add(Condition{
 			Code: CatalogQuorumLost, Subject: "catalog", What: k.NoQuorum + "; what serves goes on, nothing can be declared or moved", Limit: MissingQuorum,
@@ -165,7 +203,23 @@ type survey struct {
 	nodes   map[string]NodeState
 	waits   map[ident.Partition]bool
 	damaged map[ident.Partition][]string // nodes
+	held    map[copyKey]*CopyState
 	out     []Condition
+}
+
+func newSurvey(k Known) survey {
+	s := survey{
+		k: k, nodes: map[string]NodeState{}, waits: map[ident.Partition]bool{}, damaged: map[ident.Partition][]string{},
+		held: make(map[copyKey]*CopyState, len(k.Copies)),
+	}
+	for _, n := range k.Nodes {
+		s.nodes[n.Node] = n
+	}
+	for i := range k.Copies {
+		x := &k.Copies[i]
+		s.held[copyKey{x.Partition, x.Node}] = x
+	}
+	return s
 }
 
 func (s *survey) add(c Condition) { s.out = append(s.out, c) }
@@ -201,27 +255,17 @@ func (s *survey) transitions() {
 			continue
 		}
 		s.waits[w.Partition] = true
-		c := Condition{Subject: name, Since: w.Since, Limit: MissingQuorum, Next: show}
-		who := strings.Join(w.Missing, ", ")
+		c := Condition{Subject: name, What: w.String(), Since: w.Since, Limit: MissingQuorum, Next: show}
 		switch w.Kind {
 		case WaitAnswers:
-			c.Code, c.What = WaitingForCopies, fmt.Sprintf("%d of %d answers needed", w.Answers, w.Needed)
-			c.Ends = "copies that are missing answer"
+			c.Code, c.Ends = WaitingForCopies, "copies that are missing answer"
 		case WaitFloor:
-			c.Code, c.What = BelowHistoryStart, fmt.Sprintf("no copy that answered reaches %d, which was confirmed", w.Floor)
-			if w.FloorBy != "" {
-				c.What += ", as " + w.FloorBy + " reported"
-			}
-			c.Ends = "a copy that holds it answers"
+			c.Code, c.Ends = BelowHistoryStart, "a copy that holds it answers"
 		case WaitTruth:
-			c.Code, c.Limit, c.What, c.Ends = Contradiction, InvalidEvidence, "copies contradict each other", "a person decides which copy is right"
+			c.Code, c.Limit, c.Ends = Contradiction, InvalidEvidence, "a person decides which copy is right"
 		}
-		if who != "" {
-			c.What += "; missing: " + who
-			c.Ends += ": " + who
-		}
-		if w.Reason != "" {
-			c.What += "; " + w.Reason
+		if len(w.Missing) > 0 {
+			c.Ends += ": " + strings.Join(w.Missing, ", ")
 		}
 		s.add(c)
 	}
@@ -231,13 +275,23 @@ func (s *survey) stores() {
 	for _, n := range s.k.Nodes {
 		if n.Closed {
 			s.add(Condition{
-				Code: StoreClosed, Subject: n.Node, What: "its store takes no more writes: " + n.Reason, Limit: StorageFault,
+				Code: StoreClosed, Subject: n.Node, What: "its store takes no more writes" + because(n.Reason), Limit: StorageFault, Since: n.Since,
 				Ends: "the node is started again over a sound disk, or replaced", Next: "tanist node list",
 			})
 		} else if n.Blocked {
 			s.add(Condition{
-				Code: DiskLow, Subject: n.Node, What: fmt.Sprintf("publishers wait: %d MiB can still be written", n.Free>>20), Limit: ResourcePressure,
+				Code: DiskLow, Subject: n.Node, What: fmt.Sprintf("publishers wait: %d MiB can still be written", n.Free>>20), Limit: ResourcePressure, Since: n.Since,
 				Ends: "there is space again, by consuming, retention or a larger disk", Next: "tanist status",
+			})
+		}
+		if n.Ahead >= skewed || n.Ahead <= -skewed {
+			what := fmt.Sprintf("its clock is %.1f s ahead of this node's", float64(n.Ahead)/1000)
+			if n.Ahead < 0 {
+				what = fmt.Sprintf("its clock is %.1f s behind this node's", float64(-n.Ahead)/1000)
+			}
+			s.add(Condition{
+				Code: ClockSkew, Subject: n.Node, What: what + ": delays and times to live are wrong by as much, and evidence misleads",
+				Ends: "the clocks agree to within 2 s", Next: "chronyc tracking, or what keeps the time there",
 			})
 		}
 		if n.CertificateEnds != 0 && n.CertificateEnds-s.k.Now <= expiringAfter {
@@ -328,8 +382,14 @@ func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource, registere
 		}
 	}
 	slices.Sort(missing)
+	since := int64(0) // when the last of them was lost: the condition is what it is since then
+	for _, m := range missing {
+		since = max(since, s.nodes[m].Since)
+	}
 	without := strings.Join(missing, ", ")
-	c := Condition{Code: UnderReplicated, Subject: "without " + without, Limit: MissingQuorum, Ends: "they are back, or others have learned in their place: " + without}
+	c := Condition{
+		Code: UnderReplicated, Subject: "without " + without, Since: since, Limit: MissingQuorum, Ends: "they are back, or others have learned in their place: " + without,
+	}
 	switch have, want := e-len(missing), min(r.Target(), registered); {
 	case have < w:
 		c.Subject, c.What = "too few without "+without, "too few copies are left to confirm anything"

@@ -95,43 +95,6 @@ type LinkAt struct {
 	Link     batch.Link
 }
 
-// StatusAsk asks a node how copies stand: those named, or all that it holds.
-type StatusAsk struct {
-	Request    uint64
-	All        bool
-	Partitions []ident.Partition
-}
-
-// StatusAnswer answers StatusAsk, and says how the node itself is. Copies that it does not hold are missing.
-type StatusAnswer struct {
-	Request uint64
-	From    ident.Instance
-	PID     uint64 // of its process; 0: it is none
-	Health  string // class of its storage fault (design 2 §10); "" is health
-	Closed  bool   // its storage takes no more writes
-	Items   []CopyStatus
-}
-
-// CopyStatus is how one copy stands, for people. Counts of messages are its owner's to know; other copies say 0.
-type CopyStatus struct {
-	Partition   ident.Partition
-	Role        string
-	State       string
-	Reason      string // why it does not serve
-	Epoch       uint64
-	Position    uint64 // the log's end
-	Offset      uint64
-	Durable     uint64 // position
-	Confirmed   uint64 // position
-	Ready       uint64
-	Unsettled   uint64
-	Consumers   uint64
-	Bytes       int64 // kept in the log
-	Staged      int64 // bytes admitted and not yet confirmed
-	DeadLetters uint64
-	Stuck       string // why the last dead letter was kept
-}
-
 // RunReport tells the controller which runs of other nodes its sender can reach and which not: when a session with one begins or
 // ends, when an attempt to reach one fails in another way than the last, and all at once when a controller's term begins.
 type RunReport struct {

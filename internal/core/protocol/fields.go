@@ -394,46 +394,6 @@ func (c *coder) linksAnswer(m *LinksAnswer) {
 	}
 }
 
-func (c *coder) statusAsk(m *StatusAsk) {
-	c.u64(&m.Request)
-	c.bool(&m.All)
-	l := list(c, &m.Partitions, 2)
-	for i := range l {
-		c.partition(&l[i])
-	}
-}
-
-func (c *coder) statusAnswer(m *StatusAnswer) {
-	c.u64(&m.Request)
-	c.instance(&m.From)
-	c.u64(&m.PID)
-	c.name(&m.Health)
-	c.bool(&m.Closed)
-	l := list(c, &m.Items, 17)
-	for i := range l {
-		c.copyStatus(&l[i])
-	}
-}
-
-func (c *coder) copyStatus(s *CopyStatus) {
-	c.partition(&s.Partition)
-	c.name(&s.Role)
-	c.name(&s.State)
-	c.text(&s.Reason)
-	c.u64(&s.Epoch)
-	c.u64(&s.Position)
-	c.u64(&s.Offset)
-	c.u64(&s.Durable)
-	c.u64(&s.Confirmed)
-	c.u64(&s.Ready)
-	c.u64(&s.Unsettled)
-	c.u64(&s.Consumers)
-	c.i64(&s.Bytes)
-	c.i64(&s.Staged)
-	c.u64(&s.DeadLetters)
-	c.text(&s.Stuck)
-}
-
 func (c *coder) runReport(m *RunReport) {
 	c.instance(&m.From)
 	c.u64(&m.Term)

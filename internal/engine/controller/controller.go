@@ -59,7 +59,8 @@ type Env struct {
 // Waiting is a transition that cannot be decided now.
 type Waiting struct {
 	Partition  ident.Partition
-	Transition string
+	Transition string // "": it could not be recorded
+	Since      int64  // milliseconds since 1970: when it was recorded
 	Reason     string
 }
 
@@ -314,11 +315,7 @@ func (c *Controller) Flush() {
 			c.setTimer()
 			return
 		}
-		w := Waiting{Partition: p, Reason: t.reason}
-		if t.assignment.Pending != nil {
-			w.Transition = t.assignment.Pending.ID
-		}
-		waits = append(waits, w)
+		waits = append(waits, c.waitOf(t))
 	}
 	c.settled = true
 	if len(c.open) == 0 {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -476,7 +477,7 @@ func TestAStrangerIsNotHeard(t *testing.T) {
 	g.nodes[1].m.Receive(liar, protocol.Extend{Partition: part, Epoch: 1, From: liar, Confirmed: 99})
 	g.nodes[0].m.Receive(liar, protocol.Held{Partition: part, Epoch: 2, From: liar, Durable: 99})
 	g.run(5)
-	if after := g.nodes[1].status(); after != before {
+	if after := g.nodes[1].status(); !reflect.DeepEqual(after, before) {
 		t.Fatalf("was %+v, is %+v", before, after)
 	}
 }

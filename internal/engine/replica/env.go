@@ -93,4 +93,13 @@ type Status struct {
 	// DeadLetters are messages that wait to be published elsewhere; Stuck says why the last attempt kept one.
 	DeadLetters uint64
 	Stuck       string
+	Moved       int64 // of a learner: when it last came further, wall time in milliseconds since 1970
+	// Feeds are, of an owner, the copies that take what it sends, and up to where they hold it durably.
+	Feeds []FeedStatus
+}
+
+// FeedStatus is what an owner knows of another copy.
+type FeedStatus struct {
+	Node    string
+	Durable uint64 // position
 }

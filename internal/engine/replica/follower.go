@@ -17,6 +17,7 @@ func (r *replica) follows() bool {
 func (r *replica) assumed() {
 	r.reason = ""
 	r.endFeeds()
+	r.cameFurther()
 	r.sayStanding()
 	r.warm()
 }
@@ -67,6 +68,13 @@ func (r *replica) extend(m protocol.Extend) {
 	r.step(func(fx *partition.Effects) { _ = r.copy.Learn(m.Epoch, m.Confirmed, fx) }) // ErrStale: checked above
 }
 
+// cameFurther notes when a learner did, for people: one that does not needs them.
+func (r *replica) cameFurther() {
+	if r.copy.Role() == partition.Learner {
+		r.moved = r.now()
+	}
+}
+
 // sayHeld tells the owner how far this copy holds the log, once for all that became durable in a round.
 func (r *replica) sayHeld() {
 	at := r.copy.Durable().Position
@@ -74,6 +82,7 @@ func (r *replica) sayHeld() {
 		return
 	}
 	r.saidHeld = at
+	r.cameFurther()
 	r.sendCopy(r.want.Owner.Node, protocol.Held{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Durable: at})
 }
 

@@ -127,6 +127,9 @@ func (r *replica) imageChunk(m protocol.ImageChunk) {
 			if !r.follows() || r.copy.Epoch() != m.Epoch {
 				return
 			}
+			if err == nil {
+				r.cameFurther()
+			}
 			if err != nil {
 				answer.Failed = err.Error()
 			} else if answer.Next = images.Importing(); answer.Next == nil {

@@ -55,6 +55,7 @@ type replica struct {
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last
 	local    *reading // nil: nobody reads here
+	moved    int64    // of a learner: wall time in ms when it last came further
 
 	forgetEnd uint64 // position after the last event that says which producers go
 	save      saving

@@ -252,6 +252,14 @@ func (r *replica) status() Status {
 		Partition: r.id, Role: c.Role().String(), Epoch: c.Epoch(), Reason: r.reason,
 		Position: c.Tail().Position, Offset: c.Tail().Offset, Durable: c.Durable().Position, Confirmed: c.Confirmed(), Staged: r.staged,
 	}
+	if c.Role() == partition.Learner {
+		s.Moved = r.moved
+	}
+	for _, f := range r.feeds {
+		if f.Standing() && !f.doubted {
+			s.Feeds = append(s.Feeds, FeedStatus{Node: f.Node, Durable: f.Durable()})
+		}
+	}
 	switch {
 	case c.Damaged() != "":
 		s.State = Blocked

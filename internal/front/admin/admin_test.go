@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -109,6 +111,15 @@ func (f *fake) Transition(_ context.Context, id string) (*evidence.Evidence, err
 		},
 		Became: evidence.Became{Outcome: evidence.Committed, Cuts: []evidence.Cut{{Node: "a", From: 3, To: 9}}, Serving: 8},
 	}, nil
+}
+
+func (f *fake) Healthy(context.Context) (Check, error) { return Check{Node: "a"}, nil }
+
+func (f *fake) QuorumCritical(_ context.Context, node string) (Check, error) {
+	if node == "none" {
+		return Check{}, broker.Errorf(broker.NotFound, "no node '%s'", node)
+	}
+	return Check{Node: "a", Obstacles: []control.Obstacle{{Subject: node, What: "it is needed"}}, Total: 1}, nil
 }
 
 func (f *fake) Attention(context.Context) (Attention, error) { return f.attention, nil }
@@ -231,7 +242,7 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 			if method == "delete" {
 				continue // below, once there is something to delete
 			}
-			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{id}", "3%2F0@2").Replace(path)
+			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{node}", "b", "{id}", "3%2F0@2").Replace(path)
 			body := ""
 			if strings.Contains(path, "/nodes/") {
 				real = strings.ReplaceAll(path, "{name}", "b")
@@ -522,5 +533,19 @@ func TestTransitionsAreAskedFor(t *testing.T) {
 	}
 	if w := ask(h, "watch", "GET", "/api/v1/attention", ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"conditions": []`) {
 		t.Errorf("nothing needs attention: status %d: %s", w.Code, w.Body)
+	}
+}
+
+func TestChecksSayYesOrNo(t *testing.T) {
+	h := handlerOf(newFake())
+	for path, want := range map[string]string{
+		"/api/v1/checks/healthy":              `{"ok":true,"node":"a","obstacles":[],"total":0,"in_memory":0}`,
+		"/api/v1/checks/quorum-critical/b":    `{"ok":false,"node":"a","obstacles":[{"subject":"b","what":"it is needed","next":""}],"total":1,"in_memory":0}`,
+		"/api/v1/checks/quorum-critical/none": `{"error":{"code":"not_found","message":"no node 'none'","retry":false}}`,
+	} {
+		var got bytes.Buffer
+		if err := json.Compact(&got, ask(h, "watch", "GET", path, "").Body.Bytes()); err != nil || got.String() != want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", path, err, got.String(), want)
+		}
 	}
 }

@@ -17,6 +17,7 @@ type Backend interface {
 
 	Members
 	Recorder
+	Checker
 
 	Overview(ctx context.Context) (Overview, error)
 	Nodes(ctx context.Context) ([]Node, error)
@@ -141,7 +142,9 @@ type Partition struct {
 	State     State    `json:"state"`
 	Reason    string   `json:"reason,omitempty"` // why it does not serve
 	Confirmed uint64   `json:"confirmed"`
-	Copies    []Copy   `json:"copies"`
+	// Transition is the id of the change of owner that is under way.
+	Transition string `json:"transition,omitempty"`
+	Copies     []Copy `json:"copies"`
 }
 
 // Copy is one node's copy of a partition.
@@ -153,4 +156,7 @@ type Copy struct {
 	Durable  uint64 `json:"durable"` // position up to which it has been synced
 	Lag      uint64 `json:"lag"`     // entries behind the owner's tail
 	Health   string `json:"health"`  // as a node's, or "damaged", "missing" or "unreachable"
+	// CouldLead says whether it could own if the owner was lost now, as far as is known; WhyNot why it could not.
+	CouldLead bool   `json:"could_lead"`
+	WhyNot    string `json:"why_not,omitempty"`
 }

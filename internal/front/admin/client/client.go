@@ -176,6 +176,16 @@ func (c *Client) Attention(ctx context.Context) (admin.Attention, error) {
 	return get[admin.Attention](ctx, c, "/api/v1/attention")
 }
 
+// Healthy says what keeps the cluster from being healthy.
+func (c *Client) Healthy(ctx context.Context) (admin.Check, error) {
+	return get[admin.Check](ctx, c, "/api/v1/checks/healthy")
+}
+
+// QuorumCritical says what would stop if a node was stopped now.
+func (c *Client) QuorumCritical(ctx context.Context, node string) (admin.Check, error) {
+	return get[admin.Check](ctx, c, "/api/v1/checks/quorum-critical/"+url.PathEscape(node))
+}
+
 func choose(vhost, name string) string {
 	q := url.Values{}
 	if vhost != "" {

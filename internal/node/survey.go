@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/consensus"
+	"github.com/tanist/tanist/internal/engine/controller"
+	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/engine/storage"
+)
+
+// noteHealth keeps since when the store is unwell.
+func (n *Node) noteHealth(h storage.Health) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch sick := h.Class != storage.Healthy || h.Closed || h.Blocked; {
+	case !sick:
+		n.unwell = 0
+	case n.unwell == 0:
+		n.unwell = n.env.Clock.Wall().UnixMilli()
+	}
+}
+
+// ownStatus says how this node is, without its copies.
+func (n *Node) ownStatus() protocol.StatusAnswer {
+	h := n.store.Health()
+	out := protocol.StatusAnswer{
+		From: n.local, PID: uint64(n.cfg.PID), Closed: h.Closed, Blocked: h.Blocked, Reason: h.Reason, Free: h.Free,
+		Wall: n.env.Clock.Wall().UnixMilli(),
+	}
+	if h.Class != storage.Healthy {
+		out.Health = string(h.Class)
+	}
+	if m, ok := n.mesh.(interface{ Expires() time.Time }); ok {
+		out.CertificateEnds = m.Expires().UnixMilli()
+	}
+	n.mu.Lock()
+	out.Since = n.unwell
+	n.mu.Unlock()
+	return out
+}
+
+func waitStatus(w *controller.Waiting) protocol.WaitStatus {
+	return protocol.WaitStatus{Partition: w.Partition, Transition: w.Transition, Since: w.Since, Reason: w.Reason}
+}
+
+func waitingOf(w *protocol.WaitStatus) control.Waiting {
+	return control.Waiting{
+		Partition: w.Partition, Transition: w.Transition, Kind: control.WaitKind(w.Kind), Since: w.Since, Answers: int(w.Answers),
+		Needed: int(w.Needed), Missing: w.Missing, Floor: w.Floor, FloorBy: w.FloorBy, Reason: w.Reason,
+	}
+}
+
+// survey asks all nodes how they and their copies are, and has use judge while the catalog is held still. Copies that are behind what
+// their owner had are asked once more, so that none seems to lack what only came between two answers.
+func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Known)) error {
+	k := control.Known{Now: b.n.env.Clock.Wall().UnixMilli(), Ends: map[ident.Partition]control.End{}}
+	c, err := b.catalogStatus(ctx)
+	if err != nil {
+		return err
+	}
+	g := b.gather(ctx, protocol.StatusAsk{All: true})
+	var behind []ident.Partition
+	for _, r := range b.resources() {
+		for _, a := range r.Partitions {
+			owner := g.copies[a.Owner.Node][a.Partition]
+			if owner == nil {
+				continue
+			}
+			k.Ends[a.Partition] = control.End{Position: owner.Position, Confirmed: owner.Confirmed}
+			for _, m := range a.Followers {
+				if x := g.copies[m.Node][a.Partition]; x != nil && x.Durable < owner.Position {
+					behind = append(behind, a.Partition)
+					break
+				}
+			}
+		}
+	}
+	if len(behind) > 0 {
+		g.update(b.gather(ctx, protocol.StatusAsk{Partitions: behind}))
+	}
+	b.n.View(func(v *catalog.View) {
+		k.View = v
+		k.Voters = votersOf(v, &c)
+		k.NoQuorum = b.noQuorum(v, &c, k.Voters)
+		for _, p := range slices.SortedFunc(maps.Keys(g.waits), ident.Partition.Compare) {
+			k.Waits = append(k.Waits, g.waits[p])
+		}
+		for _, x := range v.Nodes() {
+			b.n.known(&g, x, &k)
+		}
+		use(&g, k)
+	})
+	return nil
+}
+
+// update takes newer words of some copies.
+func (g *gathered) update(newer gathered) {
+	for node, copies := range newer.copies {
+		have := g.copies[node]
+		for p, s := range copies {
+			if have != nil && have[p] != nil && have[p].Durable <= s.Durable {
+				have[p] = s
+			}
+		}
+	}
+}
+
+// votersOf are the nodes that vote on the catalog; one that is not in it any more is "".
+func votersOf(v *catalog.View, c *consensus.Status) []string {
+	var out []string
+	for _, id := range c.Voters {
+		name := ""
+		for _, x := range v.Nodes() {
+			if consensus.ID(x.Store) == id {
+				name = x.Name
+			}
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// noQuorum says why the catalog cannot be changed, as far as this node can tell.
+func (b *backend) noQuorum(v *catalog.View, c *consensus.Status, voters []string) string {
+	if c.Leader != 0 {
+		return ""
+	}
+	reached := 0
+	for _, name := range voters {
+		if _, up := b.n.sessions[name]; up || name == b.n.local.Node {
+			reached++
+		}
+	}
+	return fmt.Sprintf("no node leads the catalog: node %s reaches %d of %d voters, its own included", b.n.local.Node, reached, len(voters))
+}
+
+// known adds what a node of the catalog says of itself and its copies.
+func (n *Node) known(g *gathered, x *catalog.Node, k *control.Known) {
+	a, live := g.answers[x.Name]
+	s := control.NodeState{
+		Node: x.Name, Live: live, Closed: a.Closed, Blocked: a.Blocked, Reason: a.Reason, Since: a.Since, Free: a.Free,
+		CertificateEnds: a.CertificateEnds, Ahead: g.ahead[x.Name],
+	}
+	if !live {
+		s.Reason, s.Since = g.silent[x.Name], n.lost[x.Name]
+	}
+	k.Nodes = append(k.Nodes, s)
+	for i := range a.Items {
+		if c := g.copies[x.Name][a.Items[i].Partition]; c != nil {
+			k.Copies = append(k.Copies, copyState(&a, c))
+		}
+	}
+}
+
+func copyState(a *protocol.StatusAnswer, s *protocol.CopyStatus) control.CopyState {
+	x := control.CopyState{
+		Partition: s.Partition, Node: a.From.Node, Run: a.From, Epoch: s.Epoch, Durable: s.Durable, DeadLetters: s.DeadLetters, Stuck: s.Stuck,
+		Learns: s.Moved != 0, Moved: s.Moved, Serves: s.Role == "owner" && s.State == string(replica.Serving), Reason: s.Reason,
+	}
+	if damaged(s, a) {
+		x.Damaged = s.Reason
+	}
+	for _, f := range s.Feeds {
+		x.Feeds = append(x.Feeds, f.Node)
+	}
+	slices.Sort(x.Feeds)
+	return x
+}
