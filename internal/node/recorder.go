@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/console"
 )
 
 // Transitions implements admin.Backend.
@@ -63,13 +64,36 @@ func (b *backend) QuorumCritical(ctx context.Context, node string) (admin.Check,
 
 // Attention implements admin.Backend. It remembers what it said before, so that what goes on keeps its beginning.
 func (b *backend) Attention(ctx context.Context) (admin.Attention, error) {
-	out := admin.Attention{Node: b.n.local.Node}
-	err := b.survey(ctx, func(g *gathered, k control.Known) {
-		b.said.Lock()
-		defer b.said.Unlock()
-		out.Conditions, out.Total = control.Attention(k, b.said.last)
-		b.said.last = out.Conditions
-		out.Silent = slices.Sorted(maps.Keys(g.silent))
-	})
+	var out admin.Attention
+	err := b.survey(ctx, func(g *gathered, k control.Known) { out = b.attention(g, k) })
 	return out, err
+}
+
+func (b *backend) attention(g *gathered, k control.Known) admin.Attention {
+	out := admin.Attention{Node: b.n.local.Node, Silent: slices.Sorted(maps.Keys(g.silent))}
+	b.said.Lock()
+	defer b.said.Unlock()
+	out.Conditions, out.Total = control.Attention(k, b.said.last)
+	b.said.last = out.Conditions
+	return out
+}
+
+// Picture implements console.Backend.
+func (b *backend) Picture(ctx context.Context) (p console.Picture, err error) {
+	var told gathered
+	if err = b.survey(ctx, func(g *gathered, k control.Known) {
+		told = *g
+		p.Attention, p.Partitions = b.attention(g, k), g.partitions(k)
+	}); err != nil {
+		return p, err
+	}
+	if p.Overview, err = b.overview(ctx, told); err != nil {
+		return p, err
+	}
+	if p.Nodes, err = b.nodes(ctx, told); err != nil {
+		return p, err
+	}
+	p.Resources = b.resourcesOf(told)
+	b.gatewayMetrics(ctx, &p.Clients)
+	return p, ctx.Err()
 }

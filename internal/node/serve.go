@@ -20,6 +20,7 @@ import (
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/console"
 	"github.com/tanist/tanist/internal/front/amqp"
 	"github.com/tanist/tanist/internal/front/amqp/session"
 	"github.com/tanist/tanist/internal/port/clock"
@@ -254,7 +255,8 @@ func (s *server) serveAdmin() {
 		Product: Product, Version: s.opt.Version,
 	})
 	s.backend = &backend{n: s.node, front: s.amqp, version: s.opt.Version, started: time.Now()}
-	s.admin = admin.New(admin.Env{Backend: s.backend, Trace: s.opt.Trace, Version: s.opt.Version})
+	pages := console.New(console.Env{Backend: s.backend, Trace: s.opt.Trace})
+	s.admin = admin.New(admin.Env{Backend: s.backend, Trace: s.opt.Trace, Version: s.opt.Version, Pages: pages})
 	s.listenOn("admin", s.admin.Listen, nil)
 	s.listenOn("admins", s.admin.Listen, s.opt.TLS)
 }

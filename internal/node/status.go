@@ -27,7 +27,10 @@ func (b *backend) resources() []*catalog.Resource {
 
 // Overview implements admin.Backend.
 func (b *backend) Overview(ctx context.Context) (admin.Overview, error) {
-	g := b.gather(ctx, protocol.StatusAsk{All: true})
+	return b.overview(ctx, b.gather(ctx, protocol.StatusAsk{All: true}))
+}
+
+func (b *backend) overview(ctx context.Context, g gathered) (admin.Overview, error) {
 	o := admin.Overview{
 		Product: Product, Version: b.version, Node: b.n.local.Node, Started: b.started.UnixMilli(), States: map[admin.State]int{},
 		Connections: b.front.Connections(), PID: b.n.cfg.PID, Blocked: blockedBy(b.n.store.Health()),
@@ -68,7 +71,10 @@ func controllerOf(v *catalog.View, c *consensus.Status) string {
 
 // Nodes implements admin.Backend.
 func (b *backend) Nodes(ctx context.Context) ([]admin.Node, error) {
-	g := b.gather(ctx, protocol.StatusAsk{})
+	return b.nodes(ctx, b.gather(ctx, protocol.StatusAsk{}))
+}
+
+func (b *backend) nodes(ctx context.Context, g gathered) ([]admin.Node, error) {
 	c, err := b.catalogStatus(ctx)
 	if err != nil {
 		return nil, err
@@ -111,7 +117,10 @@ func blockedBy(h storage.Health) string {
 
 // Resources implements admin.Backend.
 func (b *backend) Resources(ctx context.Context) ([]admin.Resource, error) {
-	g := b.gather(ctx, protocol.StatusAsk{All: true})
+	return b.resourcesOf(b.gather(ctx, protocol.StatusAsk{All: true})), nil
+}
+
+func (b *backend) resourcesOf(g gathered) []admin.Resource {
 	out := []admin.Resource{}
 	for _, r := range b.resources() {
 		one := admin.Resource{
@@ -136,7 +145,7 @@ func (b *backend) Resources(ctx context.Context) ([]admin.Resource, error) {
 		}
 		out = append(out, one)
 	}
-	return out, nil
+	return out
 }
 
 func worse(a, b admin.State) admin.State {
@@ -148,18 +157,23 @@ func worse(a, b admin.State) admin.State {
 
 // Partitions implements admin.Backend.
 func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
+	var out []admin.Partition
+	err := b.survey(ctx, func(g *gathered, k control.Known) { out = g.partitions(k) })
+	return out, err
+}
+
+// partitions are those of the catalog, sorted as its resources are.
+func (g *gathered) partitions(k control.Known) []admin.Partition {
 	out := []admin.Partition{}
-	err := b.survey(ctx, func(g *gathered, k control.Known) {
-		candidates := control.NewCandidates(k)
-		for _, h := range k.View.VHosts() {
-			for _, r := range k.View.Resources(h.Name) {
-				for _, a := range r.Partitions {
-					out = append(out, g.partition(r, a, &candidates))
-				}
+	candidates := control.NewCandidates(k)
+	for _, h := range k.View.VHosts() {
+		for _, r := range k.View.Resources(h.Name) {
+			for _, a := range r.Partitions {
+				out = append(out, g.partition(r, a, &candidates))
 			}
 		}
-	})
-	return out, err
+	}
+	return out
 }
 
 // partition is how one stands.

@@ -11,10 +11,7 @@ import (
 // Backend is what a node answers to. Methods may be called from any goroutine and return early when ctx ends. Errors that a client
 // should see are *broker.Error, whose code picks the HTTP status; any other error is a fault of the node (500).
 type Backend interface {
-	// Authenticate checks a user's password and returns the user's roles. loopback says that the request came from this machine;
-	// the backend refuses guest otherwise. A wrong user or password is a *broker.Error with code AuthFailed.
-	Authenticate(ctx context.Context, user, password string, loopback bool) (roles []string, err error)
-
+	Authenticator
 	Members
 	Recorder
 	Checker
@@ -40,6 +37,13 @@ type Backend interface {
 	Metrics() Metrics
 	// Ready is nil once the node can serve every partition it owns; else the error says what it waits for. It must not block.
 	Ready() error
+}
+
+// Authenticator knows the users.
+type Authenticator interface {
+	// Authenticate checks a user's password and returns the user's roles. loopback says that the request came from this machine;
+	// the backend refuses guest otherwise. A wrong user or password is a *broker.Error with code AuthFailed.
+	Authenticate(ctx context.Context, user, password string, loopback bool) (roles []string, err error)
 }
 
 // UserUpdate is a change to a user.

@@ -64,33 +64,62 @@ func (h *handler) serve(rt route) http.HandlerFunc {
 
 // admit answers the request itself, and reports false, if its user may not make it.
 func (h *handler) admit(ctx context.Context, w http.ResponseWriter, r *http.Request, reading bool) bool {
+	err := Admit(ctx, h.env.Backend, r, reading)
+	var denied *Denied
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &denied):
+		denied.Challenge(w)
+		refuse(w, denied.Status, denied.Code, denied.Text, false)
+	default:
+		h.fail(w, r, err)
+	}
+	return false
+}
+
+// Denied is returned by Admit when the user of a request may not make it. The same request does not succeed later.
+type Denied struct {
+	Status int    // of HTTP: 401 or 403
+	Code   string // stable, as in FailureText
+	Text   string
+}
+
+func (d *Denied) Error() string { return d.Text }
+
+// Challenge asks the client for a name and a password, where others than it gave could help.
+func (d *Denied) Challenge(w http.ResponseWriter) {
+	if d.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Basic realm="tanist", charset="UTF-8"`)
+	}
+}
+
+// Admit checks whether the user of a request may read, or change what the admin port changes. The error is a *Denied, or what the
+// backend says when it cannot tell.
+func Admit(ctx context.Context, b Authenticator, r *http.Request, reading bool) error {
 	user, password, ok := r.BasicAuth()
 	if !ok {
-		w.Header().Set("WWW-Authenticate", `Basic realm="tanist", charset="UTF-8"`)
-		refuse(w, http.StatusUnauthorized, "unauthorized", "log in with a user's name and password (HTTP basic authentication)", false)
-		return false
+		return &Denied{http.StatusUnauthorized, "unauthorized", "log in with a user's name and password (HTTP basic authentication)"}
 	}
-	roles, err := h.env.Backend.Authenticate(ctx, user, password, loopback(r.RemoteAddr))
+	roles, err := b.Authenticate(ctx, user, password, loopback(r.RemoteAddr))
 	var known *broker.Error
 	if errors.As(err, &known) && (known.Code == broker.AuthFailed || known.Code == broker.AccessRefused) {
-		w.Header().Set("WWW-Authenticate", `Basic realm="tanist", charset="UTF-8"`)
-		refuse(w, http.StatusUnauthorized, "unauthorized", known.Text, false)
-		return false
+		return &Denied{http.StatusUnauthorized, "unauthorized", known.Text}
 	}
 	if err != nil {
-		h.fail(w, r, err)
-		return false
+		return err
 	}
 	if authz.MayAdminister(roles) || reading && authz.MayRead(roles) {
-		return true
+		return nil
 	}
 	need := Administrator
 	if reading {
 		need = Monitoring + " or " + Administrator
 	}
-	text := fmt.Sprintf("user %q lacks the role %s; an administrator gives it with `tanist user add %s --role …`", user, need, user)
-	refuse(w, http.StatusForbidden, "forbidden", text, false)
-	return false
+	return &Denied{
+		http.StatusForbidden, "forbidden",
+		fmt.Sprintf("user %q lacks the role %s; an administrator gives it with `tanist user add %s --role …`", user, need, user),
+	}
 }
 
 // loopback reports whether a connection comes from this machine.
@@ -152,27 +181,36 @@ var statuses = map[broker.Code]struct {
 }
 
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the client left
+	}
+	status, text := Explain(err)
+	if status == http.StatusInternalServerError {
+		trace.Error(h.env.Trace, "admin.request.failed", slog.String("path", r.URL.Path), slog.Any("error", err))
+	}
+	refuse(w, status, text.Code, text.Message, text.Retry)
+}
+
+// Explain gives the HTTP status of an error that a backend answered with, and what a client is told. What is a fault of the node stays
+// inside: the text does not repeat it.
+func Explain(err error) (status int, text FailureText) {
 	var known *broker.Error
 	var bad badRequest
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &known):
 		if s, ok := statuses[known.Code]; ok {
-			refuse(w, s.status, s.word, known.Text, known.Retryable())
-			return
+			return s.status, FailureText{s.word, known.Text, known.Retryable()}
 		}
-		refuse(w, http.StatusInternalServerError, "internal", known.Text, false)
+		return http.StatusInternalServerError, FailureText{"internal", known.Text, false}
 	case errors.As(err, &bad):
-		refuse(w, http.StatusBadRequest, "bad_request", bad.text, false)
+		return http.StatusBadRequest, FailureText{"bad_request", bad.text, false}
 	case errors.As(err, &large):
-		refuse(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("a request has at most %d bytes", large.Limit), false)
+		return http.StatusRequestEntityTooLarge, FailureText{"too_large", fmt.Sprintf("a request has at most %d bytes", large.Limit), false}
 	case errors.Is(err, context.DeadlineExceeded):
-		refuse(w, http.StatusGatewayTimeout, "timeout", "the node did not answer in time; what was asked for may still happen", true)
-	case errors.Is(err, context.Canceled): // the client left
-	default:
-		trace.Error(h.env.Trace, "admin.request.failed", slog.String("path", r.URL.Path), slog.Any("error", err))
-		refuse(w, http.StatusInternalServerError, "internal", "the node failed to answer; its log says why", false)
+		return http.StatusGatewayTimeout, FailureText{"timeout", "the node did not answer in time; what was asked for may still happen", true}
 	}
+	return http.StatusInternalServerError, FailureText{"internal", "the node failed to answer; its log says why", false}
 }
 
 func refuse(w http.ResponseWriter, status int, code, text string, retry bool) {

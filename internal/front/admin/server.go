@@ -21,6 +21,17 @@ type Env struct {
 	Backend Backend
 	Trace   trace.Sink
 	Version string // of the product
+	// Pages are what people read in a browser, under PagesPath; nil: none. They ask Admit themselves.
+	Pages Pages
+}
+
+// PagesPath is where the pages are; / leads there.
+const PagesPath = "/console/"
+
+// Pages are served beside the API. Close ends the answers that go on for long, so that the server can stop; it may be called once.
+type Pages interface {
+	http.Handler
+	Close()
 }
 
 // Limits of a request. Answers may take a while on a large cluster, requests are small.
@@ -56,6 +67,10 @@ func Handler(env Env) http.Handler {
 		}
 		plain(w, http.StatusOK, "ready\n")
 	})
+	if env.Pages != nil {
+		mux.Handle("GET "+PagesPath, env.Pages)
+		mux.Handle("GET /{$}", http.RedirectHandler(PagesPath, http.StatusSeeOther))
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { h.unknown(w, r, mux) })
 	return http.MaxBytesHandler(mux, maxBody)
 }
@@ -75,11 +90,15 @@ type Server struct {
 
 // New makes a server that listens nowhere yet.
 func New(env Env) *Server {
-	return &Server{trace: env.Trace, http: &http.Server{
+	s := &Server{trace: env.Trace, http: &http.Server{
 		Handler: Handler(env), ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(discard{}, slog.LevelDebug), // TLS handshakes that failed: the other end's affair
 	}}
+	if env.Pages != nil {
+		s.http.RegisterOnShutdown(env.Pages.Close)
+	}
+	return s
 }
 
 type discard struct{}

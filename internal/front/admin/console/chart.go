@@ -1,0 +1,242 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/tanist/tanist/internal/core/evidence"
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+// full is the width of every drawing, in units of its own: it is stretched over the room that there is.
+const full = 1000
+
+// bar is one copy in a drawing of where copies end.
+type bar struct {
+	admin.Copy
+	Known bool
+	Firm  float64 // width of what is durable
+	Soft  float64 // width of all
+	Here  bool    // its node owns the partition
+}
+
+// window is the stretch of positions that a drawing shows: logs are long, and their ends lie close together.
+type window struct{ Low, High uint64 }
+
+// windowOf is a window that shows all ends apart: a quarter of it is what all have.
+func windowOf(ends ...uint64) window {
+	if len(ends) == 0 {
+		return window{0, 1}
+	}
+	low, high := ends[0], ends[0]
+	for _, e := range ends {
+		low, high = min(low, e), max(high, e)
+	}
+	span := max((high-low)/3, 16)
+	return window{low - min(low, span), max(high, 1)}
+}
+
+// at is where a position lies in the window, from 0 to full.
+func (w window) at(position uint64) float64 {
+	if w.High <= w.Low {
+		return full
+	}
+	v := (float64(position) - float64(w.Low)) / float64(w.High-w.Low)
+	return math.Round(full * min(max(v, 0), 1))
+}
+
+// lines are two rates over time, as points of an SVG polyline.
+type lines struct {
+	In, Left string
+	Max      float64
+	Seconds  int
+	Known    bool
+}
+
+const lineHeight = 100
+
+// linesOf draws what pick gives of the points, over the time that they cover.
+func linesOf(points []point, pick func(point) rate) lines {
+	var known []point
+	out := lines{}
+	for _, p := range points {
+		if r := pick(p); r.Known {
+			known = append(known, p)
+			out.Max = max(out.Max, r.In, r.Left)
+		}
+	}
+	if len(known) < 2 {
+		return lines{}
+	}
+	first, last := known[0].at, known[len(known)-1].at
+	out.Seconds, out.Known = int(last.Sub(first).Round(time.Second).Seconds()), true
+	top := nice(out.Max)
+	out.Max = top
+	var in, left strings.Builder
+	for _, p := range known {
+		x := full * float64(p.at.Sub(first)) / float64(last.Sub(first))
+		r := pick(p)
+		fmt.Fprintf(&in, "%.0f,%.1f ", x, lineHeight*(1-r.In/top))
+		fmt.Fprintf(&left, "%.0f,%.1f ", x, lineHeight*(1-r.Left/top))
+	}
+	out.In, out.Left = strings.TrimSpace(in.String()), strings.TrimSpace(left.String())
+	return out
+}
+
+// nice is the next number that a scale may end with.
+func nice(v float64) float64 {
+	if v <= 1 {
+		return 1
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, m := range []float64{1, 2, 5} {
+		if v <= m*unit {
+			return m * unit
+		}
+	}
+	return 10 * unit
+}
+
+// step is one moment of a transition, and the stretch of time that led to it.
+type step struct {
+	Name, Meaning string
+	Phase         string // of design 6, for its colour
+	At            int64  // microseconds since 1970; 0: not known
+	From, Width   float64
+	Took          int64 // microseconds since the moment before that is known
+	After         int64 // microseconds since the first moment
+	First         bool
+	Backwards     bool // it is earlier than one that led to it: the clocks of two nodes
+}
+
+// timeline is a transition's moments, drawn.
+type timeline struct {
+	Steps []step
+	Total int64 // microseconds, from the first moment to the last
+	Mixed bool  // some moments are out of order
+}
+
+// timelineOf draws the times of a record. Moments that are not known are listed and not drawn.
+func timelineOf(e *evidence.Evidence) timeline {
+	t := timeline{Steps: []step{
+		{Name: "Last confirm", Phase: "before", At: e.LastConfirm, Meaning: "by the old owner, as far as anyone knows"},
+		{Name: "Suspected", Phase: "notice", At: e.Suspected, Meaning: "the first sign that the owner was gone"},
+		{Name: "Recorded", Phase: "record", At: e.Recorded, Meaning: "the catalog holds that a change is under way"},
+		{Name: "Sealed", Phase: "seal", At: e.Sealed, Meaning: "enough copies have promised, and grow no more"},
+		{Name: "Chosen", Phase: "choose", At: e.Chosen, Meaning: "who owns next, and where its history starts"},
+		{Name: "Committed", Phase: "commit", At: e.Committed, Meaning: "the catalog names the new owner"},
+		{Name: "Serving", Phase: "apply", At: e.Serving, Meaning: "the new owner's first entry is confirmed"},
+		{Name: "First confirm", Phase: "confirm", At: e.FirstConfirm, Meaning: "of a message, by the new owner"},
+	}}
+	var first, last int64
+	for _, s := range t.Steps {
+		if s.At != 0 {
+			first, last = cmp.Or(min(first, s.At), s.At), max(last, s.At)
+		}
+	}
+	t.Total = last - first
+	before := int64(0)
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if s.At == 0 {
+			continue
+		}
+		s.After = s.At - first
+		if before == 0 {
+			s.First, before = true, s.At
+			continue
+		}
+		s.Took, s.Backwards = s.At-before, s.At < before
+		t.Mixed = t.Mixed || s.Backwards
+		if t.Total > 0 {
+			from, to := min(before, s.At), max(before, s.At)
+			s.From = full * float64(from-first) / float64(t.Total)
+			s.Width = max(full*float64(to-from)/float64(t.Total), 4)
+			s.From = math.Round(min(s.From, full-s.Width))
+			s.Width = math.Round(s.Width)
+		}
+		before = s.At
+	}
+	return t
+}
+
+// dot is a node in the picture of the cluster.
+type dot struct {
+	admin.Node
+	X, Y float64
+	Owns int
+}
+
+// edge is a follower's copies between two nodes: the owner's sends, the follower's keeps.
+type edge struct {
+	X1, Y1, X2, Y2, Width float64
+	Broken                bool
+	Owner, Follower       string
+	Partitions            int
+}
+
+// picture is the cluster as dots and edges, in a field of pictureWidth by Height.
+type picture struct {
+	Dots   []dot
+	Edges  []edge
+	Height float64
+}
+
+const (
+	pictureWidth = 640
+	dotRoom      = 50 // around the middle of a dot
+	maxDots      = 12 // of more nodes the cards below say enough
+)
+
+// pictureOf places nodes on an ellipse.
+func pictureOf(nodes []admin.Node, partitions []admin.Partition) picture {
+	if len(nodes) < 2 || len(nodes) > maxDots {
+		return picture{}
+	}
+	var out picture
+	at := map[string]int{}
+	low := 0.0
+	for i, n := range nodes {
+		angle := 2*math.Pi*float64(i)/float64(len(nodes)) - math.Pi/2
+		if len(nodes) == 2 {
+			angle += math.Pi / 2
+		}
+		at[n.Name] = i
+		d := dot{
+			Node: n, X: math.Round(pictureWidth/2 + 215*math.Cos(angle)), Y: math.Round(95 * math.Sin(angle)),
+		}
+		low, out.Height = min(low, d.Y), max(out.Height, d.Y)
+		out.Dots = append(out.Dots, d)
+	}
+	for i := range out.Dots {
+		out.Dots[i].Y += dotRoom - low
+	}
+	out.Height += 2*dotRoom - low
+	flows := map[[2]int]int{}
+	for _, p := range partitions {
+		o, ok := at[p.Owner]
+		if !ok {
+			continue
+		}
+		out.Dots[o].Owns++
+		for _, f := range p.Followers {
+			if x, ok := at[f]; ok && x != o {
+				flows[[2]int{min(o, x), max(o, x)}]++
+			}
+		}
+	}
+	for a := range out.Dots {
+		for b := a + 1; b < len(out.Dots); b++ {
+			x, y := out.Dots[a], out.Dots[b]
+			n := flows[[2]int{a, b}]
+			out.Edges = append(out.Edges, edge{
+				X1: x.X, Y1: x.Y, X2: y.X, Y2: y.Y, Broken: !x.Live || !y.Live, Owner: x.Name, Follower: y.Name, Partitions: n,
+				Width: 1 + min(5, math.Log2(1+float64(n))),
+			})
+		}
+	}
+	return out
+}
