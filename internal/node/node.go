@@ -407,6 +407,7 @@ func (n *Node) serving(p ident.Partition) {
 func (n *Node) healthChanged(h storage.Health) {
 	n.noteHealth(h)
 	reason := blockedBy(h)
+	n.post(n.sayBeat) // it may be that this node can own nothing any more
 	n.manager.Hold(reason)
 	for _, s := range n.shards {
 		s.SetBlocked(reason)

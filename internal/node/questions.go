@@ -112,6 +112,10 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		if m.From == peer {
 			n.controller.Report(peer, reachOf(m.Runs))
 		}
+	case protocol.Confirms:
+		if m.From == peer {
+			n.controller.Confirms(peer, confirmsOf(m.Items))
+		}
 	case protocol.Promises:
 		if m.From == peer {
 			n.controller.Promises(peer, promisesOf(m.Items))

@@ -17,16 +17,19 @@ import (
 const (
 	// beatEvery is how often a node tells the controller that it lives (design 2 §4).
 	beatEvery = 100 * time.Millisecond
-	// vowsEvery is how often it tells of promises that no role has followed yet.
+	// vowsEvery is how often it tells how far owners have confirmed, and of promises that no role has followed yet.
 	vowsEvery = time.Second
+	// vowsAtOnce is how many partitions one message speaks of.
+	vowsAtOnce = 4096
 )
 
 // watched is this node's part in being watched: it tells the controller that it lives, and whom it reaches. On the catalog's loop.
 type watched struct {
 	leader uint64 // in the catalog's consensus; 0: none is known
 	term   uint64
-	said   time.Duration // when promises were told last
+	said   time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
 	vows   bool          // there were some
+	told   map[ident.Partition]protocol.Confirmed
 }
 
 // leaderIs says who leads the catalog's consensus from now on: its controller is told everything at once.
@@ -88,27 +91,38 @@ func (n *Node) sayBeat() {
 	n.sendControl(to, b)
 }
 
-// sayVows tells the controller of promises that no role has followed yet, and once that there are none any more.
+// sayVows tells the controller what has changed of its copies: how far owners have confirmed; promises that no role has followed yet, and
+// once that there are none any more.
 func (n *Node) sayVows() {
 	now := n.env.Clock.Mono()
 	if n.watch.said > 0 && now-n.watch.said < vowsEvery {
-		return
-	}
-	n.watch.said = now
-	vows := n.manager.Promises()
-	if len(vows) == 0 && !n.watch.vows {
 		return
 	}
 	to, ok := n.controllerNode()
 	if !ok {
 		return
 	}
+	if n.watch.said == 0 {
+		n.watch.told = map[ident.Partition]protocol.Confirmed{}
+	}
+	n.watch.said = now
+	for some := range slices.Chunk(n.manager.Confirms(n.watch.told), vowsAtOnce) {
+		if to == n.local.Node {
+			n.controller.Confirms(n.local, confirmsOf(some))
+		} else {
+			n.sendControl(to, protocol.Confirms{From: n.local, Items: some})
+		}
+	}
+	vows := n.manager.Promises()
+	if len(vows) == 0 && !n.watch.vows {
+		return
+	}
 	n.watch.vows = len(vows) > 0
 	if to == n.local.Node {
 		n.controller.Promises(n.local, promisesOf(vows))
-		return
+	} else {
+		n.sendControl(to, protocol.Promises{From: n.local, Items: vows})
 	}
-	n.sendControl(to, protocol.Promises{From: n.local, Items: vows})
 }
 
 // tellOf tells the controller how this node reaches another, or everything where that other is the controller's: it knows nothing yet.
@@ -119,6 +133,7 @@ func (n *Node) tellOf(node string) {
 		case !ok || to == n.local.Node:
 			return // its own controller hears of sessions as they come and go
 		case to == node:
+			n.watch.said = 0 // what was told may have been lost with the session
 			n.sayBeat()
 			n.tellAll()
 			return
@@ -163,10 +178,18 @@ func reachOf(runs []protocol.Run) []control.Reach {
 	return out
 }
 
+func confirmsOf(items []protocol.Confirmed) []controller.Confirmed {
+	out := make([]controller.Confirmed, len(items))
+	for i, c := range items {
+		out[i] = controller.Confirmed(c)
+	}
+	return out
+}
+
 func promisesOf(items []protocol.Promised) []controller.Promised {
 	out := make([]controller.Promised, len(items))
 	for i, p := range items {
-		out[i] = controller.Promised{Partition: ident.Partition(p.Partition), Epoch: p.Epoch}
+		out[i] = controller.Promised(p)
 	}
 	return out
 }

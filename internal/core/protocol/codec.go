@@ -76,6 +76,7 @@ const (
 	kindStatusAnswer
 	kindRunReport
 	kindPromises
+	kindConfirms
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

@@ -37,7 +37,7 @@ func everyMessage() map[kind]any {
 		kindImageTaken: &ImageTaken{},
 		kindHeartbeat:  &Heartbeat{}, kindSealRequests: &SealRequests{}, kindSealAnswers: &SealAnswers{}, kindLinksAsk: &LinksAsk{},
 		kindLinksAnswer: &LinksAnswer{}, kindStatusAsk: &StatusAsk{}, kindStatusAnswer: &StatusAnswer{}, kindRunReport: &RunReport{},
-		kindPromises: &Promises{},
+		kindPromises: &Promises{}, kindConfirms: &Confirms{},
 	}
 	for k, m := range msgs {
 		v := reflect.ValueOf(m).Elem()

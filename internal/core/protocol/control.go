@@ -19,6 +19,20 @@ type Heartbeat struct {
 	Sent     int64 // nanoseconds on the sender's monotonic clock: means something to the sender alone
 }
 
+// Confirms tells the controller how far owners have confirmed, of those partitions where that has changed: once a second. Nobody is chosen
+// below it (design 2 §5, "confirmed floor").
+type Confirms struct {
+	From  ident.Instance
+	Items []Confirmed
+}
+
+// Confirmed is how far the owner of a partition has confirmed in its epoch.
+type Confirmed struct {
+	Partition ident.Partition
+	Epoch     uint64
+	Position  uint64
+}
+
 // Promises tells the controller of copies that have vowed to obey an epoch above that of their role: most for the moment of a
 // transition, and some because a controller died, or withdrew, between seal and commit. Sent while there are any, once a second.
 type Promises struct {

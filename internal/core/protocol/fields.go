@@ -333,6 +333,16 @@ func (c *coder) heartbeat(m *Heartbeat) {
 	c.i64(&m.Sent)
 }
 
+func (c *coder) confirms(m *Confirms) {
+	c.instance(&m.From)
+	l := list(c, &m.Items, 4)
+	for i := range l {
+		c.partition(&l[i].Partition)
+		c.u64(&l[i].Epoch)
+		c.u64(&l[i].Position)
+	}
+}
+
 func (c *coder) promises(m *Promises) {
 	c.instance(&m.From)
 	l := list(c, &m.Items, 3)

@@ -319,6 +319,9 @@ func (c *coder) putControl(msg any) bool {
 	case Promises:
 		c.head(kindPromises)
 		c.promises(&m)
+	case Confirms:
+		c.head(kindConfirms)
+		c.confirms(&m)
 	default:
 		return false
 	}
@@ -363,6 +366,10 @@ func (c *coder) getControl(k kind) any {
 	case kindPromises:
 		var m Promises
 		c.promises(&m)
+		return m
+	case kindConfirms:
+		var m Confirms
+		c.confirms(&m)
 		return m
 	}
 	return nil

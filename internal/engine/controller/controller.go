@@ -112,7 +112,7 @@ type (
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
 	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[string]bool{}}
-	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}}
+	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
 }
@@ -148,7 +148,7 @@ func (c *Controller) Receive(msg any) {
 		delete(c.peers, m.peer.Node)
 		c.sessionEnded(m.peer, m.ending)
 		c.unasked(m.peer.Node)
-	case unreachable, beat, report, promises, ticked:
+	case unreachable, beat, report, promises, confirms, ticked:
 		c.observe(msg)
 	case answered:
 		for _, a := range m {
@@ -241,6 +241,8 @@ func (c *Controller) changed(ch catalog.Change) {
 	if before != nil && after == nil {
 		for _, a := range before.Partitions {
 			c.drop(a.Partition)
+			delete(c.watch.promises, a.Partition)
+			delete(c.watch.confirms, a.Partition)
 		}
 	}
 	if after == nil || after.Home != nil {
@@ -252,7 +254,6 @@ func (c *Controller) changed(ch catalog.Change) {
 }
 
 func (c *Controller) drop(p ident.Partition) {
-	delete(c.watch.promises, p)
 	if c.open[p] != nil {
 		delete(c.open, p)
 		c.settled = false // tell of it: it may have been one that waited

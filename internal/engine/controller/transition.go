@@ -243,6 +243,7 @@ func (c *Controller) chooseFor(t *transition) {
 		return
 	}
 	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Said: t.said, Links: t.links, Dropped: t.dropped}
+	in.Floor, _ = c.floor(a)
 	missing, expected := "", 0
 	for _, m := range t.members {
 		switch {

@@ -21,6 +21,15 @@ type watch struct {
 	handed   time.Duration     // when leadership was last offered to another; 0: never
 	// promises are those that copies have reported which are above the epoch of their role.
 	promises map[ident.Partition][]control.Promise
+	// confirms are how far owners have said that they confirmed, in the epoch that they said it of.
+	confirms map[ident.Partition]floor
+}
+
+// floor is how far an owner has confirmed, by its own word.
+type floor struct {
+	by       ident.Instance
+	epoch    uint64
+	position uint64
 }
 
 // sight is how this node's session with another stands, or how the last attempt failed.
@@ -46,8 +55,19 @@ type (
 		from ident.Instance
 		of   []Promised
 	}
+	confirms struct {
+		from ident.Instance
+		of   []Confirmed
+	}
 	ticked struct{}
 )
+
+// Confirmed is how far an owner has confirmed a partition in its epoch.
+type Confirmed struct {
+	Partition ident.Partition
+	Epoch     uint64
+	Position  uint64
+}
 
 // Promised is a copy's promise that is above the epoch of its role.
 type Promised struct {
@@ -63,6 +83,9 @@ func (c *Controller) Beat(b control.Beat) { c.box.Post(beat(b)) }
 
 // Report takes what a node says of its sessions with others.
 func (c *Controller) Report(from ident.Instance, of []control.Reach) { c.box.Post(report{from, of}) }
+
+// Confirms takes how far owners on a node have confirmed.
+func (c *Controller) Confirms(from ident.Instance, of []Confirmed) { c.box.Post(confirms{from, of}) }
 
 // Promises takes the promises of a node's copies that are above the epoch of their role.
 func (c *Controller) Promises(from ident.Instance, of []Promised) { c.box.Post(promises{from, of}) }
@@ -90,6 +113,12 @@ func (c *Controller) observe(msg any) {
 		}
 	case promises:
 		c.promised(m)
+	case confirms:
+		for _, x := range m.of {
+			if d != nil {
+				c.watch.confirms[x.Partition] = floor{m.from, x.Epoch, x.Position}
+			}
+		}
 	case ticked:
 		c.watch.wake = 0
 	}
@@ -115,6 +144,7 @@ func (c *Controller) sessionEnded(peer ident.Instance, e control.Ending) {
 func (c *Controller) watchAnew(leading bool) {
 	c.watch.detector, c.watch.handed = nil, 0
 	clear(c.watch.promises)
+	clear(c.watch.confirms)
 	if !leading {
 		return
 	}
@@ -235,4 +265,13 @@ func (c *Controller) promised(m promises) {
 		named[x.Partition] = true
 	}
 	c.considerAll(func(a *catalog.Assignment) bool { return named[a.Partition] })
+}
+
+// floor is how far the owner of an assignment has said that it confirmed: 0 where it has said nothing in the epoch that it owns.
+func (c *Controller) floor(a *catalog.Assignment) (position uint64, by string) {
+	f := c.watch.confirms[a.Partition]
+	if f.by != a.Owner || f.epoch != a.Epoch {
+		return 0, ""
+	}
+	return f.position, f.by.Node
 }

@@ -139,6 +139,30 @@ func (m *Manager) Promises() []protocol.Promised {
 	return out
 }
 
+// Confirms are the copies here that have confirmed something as owners, with how far, in order of partition. told are those of an earlier
+// call, which is brought up to date: what has not changed since is left out.
+func (m *Manager) Confirms(told map[ident.Partition]protocol.Confirmed) []protocol.Confirmed {
+	var out []protocol.Confirmed
+	m.mu.RLock()
+	for p, r := range m.all {
+		c := protocol.Confirmed{Partition: p, Epoch: r.reign.Load(), Position: r.confirmed.Load()}
+		if c.Epoch > 0 && told[p] != c {
+			out = append(out, c)
+		}
+	}
+	for p := range told {
+		if m.all[p] == nil {
+			delete(told, p)
+		}
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(out, func(a, b protocol.Confirmed) int { return a.Partition.Compare(b.Partition) })
+	for _, c := range out {
+		told[c.Partition] = c
+	}
+	return out
+}
+
 // Hold stops the admission of publishes on all partitions while reason is not empty; settles go on. Held publishes wait.
 func (m *Manager) Hold(reason string) {
 	if reason != "" {

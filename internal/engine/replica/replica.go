@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -47,8 +48,12 @@ type replica struct {
 	copy      partition.Copy
 
 	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
-	feeds    []*feed
-	change   *partition.Change
+	feeds  []*feed
+	change *partition.Change
+	// How far this copy has confirmed as an owner, and in which epoch: for the node, which tells the controller. Read one after the other:
+	// a position of a later epoch counts as one of an earlier epoch, too.
+	reign, confirmed atomic.Uint64
+
 	ahead    uint64 // what the manager was told of partition.Copy.Ahead
 	alone    int64  // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
@@ -378,6 +383,10 @@ func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
 	case partition.Assumed:
 		r.assumed()
 	case partition.Advanced:
+		if r.copy.Role() == partition.Owner {
+			r.reign.Store(r.copy.Epoch())
+			r.confirmed.Store(e.Position)
+		}
 		r.advance(e.Position)
 	case partition.Closed:
 		r.closeOwner(e.Reason)
