@@ -178,16 +178,20 @@ func (c *Checker) Observe(e Event) {
 }
 
 func (c *Checker) ofResource(e Event) {
-	handle := map[Kind]func(*resource, Event){
-		Deleted: c.deleted, Attached: c.attached, Delivered: c.delivered, Settle: c.settle, Settled: c.settled,
-		CursorSent: c.cursorSent, CursorKept: c.cursorKept, Purge: c.purge, Purged: c.purged, PurgeLost: c.purgeLost, Drained: c.drained,
-		Owned: c.owned, Damaged: c.damaged, Counted: c.counted,
-	}[e.Kind]
+	handle := handlers[e.Kind]
 	if handle == nil {
 		c.fail(RuleHistory, nil, e.Message, "unknown kind of event %q", e.Kind)
 		return
 	}
-	c.of(e, func(r *resource) { handle(r, e) })
+	c.of(e, func(r *resource) { handle(c, r, e) })
+}
+
+// handlers take the events that are of a resource.
+var handlers = map[Kind]func(*Checker, *resource, Event){
+	Deleted: (*Checker).deleted, Attached: (*Checker).attached, Delivered: (*Checker).delivered, Settle: (*Checker).settle,
+	Settled: (*Checker).settled, CursorSent: (*Checker).cursorSent, CursorKept: (*Checker).cursorKept, Purge: (*Checker).purge,
+	Purged: (*Checker).purged, PurgeLost: (*Checker).purgeLost, Drained: (*Checker).drained, Owned: (*Checker).owned,
+	Damaged: (*Checker).damaged, Counted: (*Checker).counted,
 }
 
 func (c *Checker) of(e Event, f func(*resource)) {

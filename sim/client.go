@@ -2,7 +2,7 @@ package sim
 
 import (
 	"encoding/binary"
-	"hash/fnv"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -348,8 +348,8 @@ func (w *world) message(d broker.Delivery) (check.Event, bool) {
 	}, true
 }
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 func digest(body []byte) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(body)
-	return h.Sum64()
+	return uint64(len(body))<<32 | uint64(crc32.Checksum(body, castagnoli))
 }

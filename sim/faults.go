@@ -35,7 +35,7 @@ func (w *world) plan() []planned {
 	}
 	var ps []planned
 	for at := time.Duration(0); ; {
-		at += time.Duration(rng.Int64N(int64(3 * time.Second)))
+		at += time.Duration(rng.Int64N(int64(w.opt.For) * 3 / 4))
 		if at >= w.opt.For {
 			return ps
 		}

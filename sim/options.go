@@ -11,14 +11,17 @@ type Options struct {
 	Seed uint64 `json:"seed"`
 	// Nodes is how many nodes make a cluster; 0 and 1 are one node alone.
 	Nodes int `json:"nodes,omitempty"`
-	// For is how long clients work, in virtual time; default 4 s. Faults come within it, healing and judging after.
+	// For is how long clients work, in virtual time; default 4 s, or 2 s if Small. Faults come within it, healing and judging after.
 	For time.Duration `json:"for"`
 	// Faults are those that may happen; nil means all of them. Which of them do is drawn from the seed.
 	Faults []Fault `json:"faults"`
 	// Skip leaves out the faults at these places of the plan, without changing anything that is drawn for the others.
 	Skip []int `json:"skip,omitempty"`
-	// Clients is how many work at a time; default drawn, 1 to 6.
+	// Clients is how many work at a time; default drawn, 1 to 6, or 1 to 2 if Small.
 	Clients int `json:"clients,omitempty"`
+	// Small has clients work with one resource or two instead of fifteen, fewer of them and for a shorter time: most faults of a protocol
+	// need no more, and many more seeds can be run.
+	Small bool `json:"small,omitempty"`
 	// Verbose receives what happens, line by line; nil for nothing.
 	Verbose func(line string) `json:"-"`
 
@@ -103,7 +106,10 @@ func (r Result) Command() string {
 	if r.Options.Nodes > 1 {
 		fmt.Fprintf(&b, " --nodes %d", r.Options.Nodes)
 	}
-	if r.Options.For != defaultFor {
+	if r.Options.Small {
+		b.WriteString(" --small")
+	}
+	if r.Options.For != (Options{Small: r.Options.Small}).withDefaults().For {
 		fmt.Fprintf(&b, " --virtual %s", r.Options.For)
 	}
 	if r.Options.Faults != nil {
@@ -122,14 +128,15 @@ func (r Result) Command() string {
 	return b.String()
 }
 
-const defaultFor = 4 * time.Second
-
 func (o Options) withDefaults() Options {
 	if o.plant == nil {
 		o.plant = honest{}
 	}
 	if o.For == 0 {
-		o.For = defaultFor
+		o.For = 4 * time.Second
+		if o.Small {
+			o.For = 2 * time.Second
+		}
 	}
 	return o
 }

@@ -28,7 +28,7 @@ type numberedMessage struct {
 
 // produce works as a named producer: it first gives again what is not known to be stored, then goes on.
 func (c *client) produce() {
-	if c.stopped || c.blocked || len(c.waiting) > 200 {
+	if c.stopped || c.blocked || len(c.waiting) > 200 || len(c.w.producers) == 0 {
 		return
 	}
 	p := c.w.producers[c.w.rng.IntN(len(c.w.producers))]
@@ -87,6 +87,9 @@ func (p *producer) known(message uint64, stored bool) {
 func (w *world) makeProducers() {
 	for i, name := range []string{"single", "brook"} {
 		t := w.target(name)
+		if t == nil {
+			continue
+		}
 		t.lane = w.number()
 		w.producers = append(w.producers, &producer{name: fmt.Sprintf("program-%d", i), t: t})
 	}

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tanist/tanist/check"
@@ -84,6 +86,26 @@ func makeTargets() []*target {
 		{spec: brook},
 		{spec: puddle, lossy: true},
 	}
+}
+
+// few draws the resources of a small simulation: one or two, and what they dead-letter to. Those that promise most come most often.
+func few(all []*target, seed uint64) []*target {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	want := map[string]bool{}
+	for range 1 + rng.IntN(2) {
+		switch rng.IntN(4) {
+		case 0:
+			want["plain"] = true
+		case 1:
+			want["brook"] = true
+		case 2:
+			want["single"] = true
+		default:
+			t := all[rng.IntN(len(all))]
+			want[t.spec.Name], want[t.dead] = true, true
+		}
+	}
+	return slices.DeleteFunc(all, func(t *target) bool { return !want[t.spec.Name] })
 }
 
 func (t *target) stream() bool { return t.spec.Kind == catalog.Stream }

@@ -214,6 +214,9 @@ func (w *world) wanted() int {
 	if w.opt.Clients > 0 {
 		return w.opt.Clients
 	}
+	if w.opt.Small {
+		return 1 + w.rng.IntN(2)
+	}
 	return 1 + w.rng.IntN(6)
 }
 

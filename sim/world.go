@@ -79,6 +79,10 @@ func newWorld(opt Options) *world {
 		FileSize: 256 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
 		ScrubEvery: 50 * time.Millisecond,
 	}
+	if opt.Small {
+		w.targets = few(w.targets, opt.Seed)
+		w.storage.FileSize = 32 << 10 << w.rng.IntN(4)
+	}
 	for _, t := range w.targets {
 		t.gone = true
 	}
@@ -101,7 +105,9 @@ func (w *world) see(e check.Event) {
 	if e.Kind == check.CursorKept {
 		w.counts.Cursors++
 	}
-	w.say("%s", describe(e))
+	if w.opt.Verbose != nil {
+		w.say("%s", describe(e))
+	}
 	w.judge.Observe(e)
 }
 

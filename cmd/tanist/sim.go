@@ -49,6 +49,7 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all): "+faultNames(1)+"; with --nodes: "+faultNames(3))
 	p.IntSliceVar(&o.opt.Skip, "skip", nil, "places in the plan of faults to leave out")
 	p.IntVar(&o.opt.Clients, "clients", 0, "how many clients work at a time (default: drawn)")
+	p.BoolVar(&o.opt.Small, "small", false, "fewer resources and clients, for a shorter time")
 	p.BoolVar(&o.verbose, "verbose", false, "print what happens")
 	jsonFlag(c, &o.json)
 	return c
