@@ -75,6 +75,8 @@ func (c *client) Receive(msg any) {
 	switch m := msg.(type) {
 	case turn:
 		c.turn()
+	case road:
+		c.travel(m)
 	case stop:
 		c.leave()
 		m.done()

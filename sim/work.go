@@ -35,6 +35,10 @@ func (c *client) work() {
 		c.count()
 	case n < 94:
 		c.leave()
+	case c.w.builds() && n < 97:
+		c.build()
+	case c.w.builds() && len(c.w.roads) > 0:
+		c.travel(c.w.roads[c.w.rng.IntN(len(c.w.roads))])
 	}
 }
 
@@ -83,19 +87,19 @@ func (c *client) publish() {
 	}
 	lane := c.w.rng.IntN(len(c.lanes))
 	for range 1 + c.w.rng.IntN(12) {
-		c.publishOne(exchange, t, targets, lane)
+		c.publishOne(exchange, t.spec.Name, t, targets, lane)
 		if c.stopped || c.ended {
 			return
 		}
 	}
 }
 
-func (c *client) publishOne(exchange string, t *target, targets []*target, lane int) {
+func (c *client) publishOne(exchange, key string, t *target, targets []*target, lane int) {
 	rng := c.w.rng
 	id := c.w.nextMessage()
 	body := c.body(id)
 	m := &broker.Message{
-		Exchange: exchange, RoutingKey: t.spec.Name, Mandatory: rng.IntN(3) == 0, Body: [][]byte{body},
+		Exchange: exchange, RoutingKey: key, Mandatory: rng.IntN(3) == 0, Body: [][]byte{body},
 		Record: batch.RecordHeader{Flags: batch.FlagPersistent},
 	}
 	if t.delays && exchange == "" && rng.IntN(2) == 0 {

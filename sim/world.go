@@ -32,6 +32,7 @@ type world struct {
 	targets   []*target
 	clients   []*client
 	producers []*producer
+	roads     []road
 	want      int  // clients at a time
 	open      bool // they may come
 	loading   bool

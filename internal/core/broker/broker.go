@@ -172,7 +172,7 @@ type Session interface {
 
 	// Publish takes a message. The error is a refusal that ends the channel in AMQP (no such exchange, no right); everything
 	// else is reported through the Listener. A refusal that takes a question to another node is reported there too, as Rejected.
-	// What is asked of the session after a Publish does not pass it.
+	// Declarations, bindings, purges, deletions and Get that come after a Publish do not pass it.
 	Publish(tag Tag, m *Message) *Error
 	// Get takes one message; ok false means that the queue had none ready.
 	Get(queue string, noAck bool, done func(d Delivery, ok bool, err *Error))

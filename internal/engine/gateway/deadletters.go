@@ -73,8 +73,9 @@ func (c *courier) publish(r *catalog.Resource, d protocol.DeadLetter, m *broker.
 		c.give(r, d, m, found, err)
 		return
 	}
-	s.current(func(failed error) {
+	s.currentSoon(func(failed error) {
 		found, err := s.router.Route(r.VHost, m.Exchange, m.RoutingKey, m.CC, m.Headers)
+		s.lookups.looked(err != nil || len(found) == 0 || s.router.Missed())
 		if failed != nil && len(found) == 0 {
 			c.answer(d, "nothing on this node takes it, and the catalog's leader could not be asked: "+failed.Error())
 			return

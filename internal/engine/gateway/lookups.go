@@ -30,12 +30,15 @@ type lookups struct {
 	asking  bool
 	asked   uint64 // questions so far
 	waiting []func(error)
+	patient []func(error) // that wait for a pause too
 	parking []*session    // that have publishes parked, in the order they began to
 	lost    error         // why the last question had no answer; nil: it had one
 	last    time.Duration // when the last was asked
 	pause   time.Duration // between two that only publishes ask for
 	paused  bool          // askAgain was posted for its end
 	soon    bool          // the next Flush asks
+	found   bool          // the last answer has brought something that was looked for
+	vain    bool          // something was not there even then
 }
 
 // askAgain is posted at the end of a pause.
@@ -52,29 +55,45 @@ func (s *Shard) current(then func(error)) {
 	}
 }
 
+// currentSoon is current for what may come often and in vain. then says how it went by looked.
+func (s *Shard) currentSoon(then func(error)) {
+	s.lookups.patient = append(s.lookups.patient, then)
+	s.askSoon()
+}
+
 func (s *Shard) askLeader() {
 	s.look()
 	l := &s.lookups
-	group := l.waiting
-	l.asking, l.waiting, l.last = true, nil, s.now
+	group := slices.Concat(l.waiting, l.patient)
+	l.asking, l.waiting, l.patient, l.last = true, nil, nil, s.now
 	l.asked++
-	s.env.Barrier(func(err error) {
-		s.post(func() {
-			l.asking, l.lost = false, err
-			for _, f := range group {
-				f(err)
-			}
-			s.release(err)
-			switch {
-			case l.asking:
-			case len(l.waiting) > 0:
-				s.askLeader()
-			case len(l.parking) > 0:
-				s.askSoon()
-			}
-		})
-	})
+	s.env.Barrier(func(err error) { s.post(func() { s.answered(group, err) }) })
 }
+
+func (s *Shard) answered(group []func(error), err error) {
+	l := &s.lookups
+	l.asking, l.lost, l.found, l.vain = false, err, false, false
+	for _, f := range group {
+		f(err)
+	}
+	s.release(err)
+	switch {
+	case l.found:
+		l.pause = 0
+	case l.vain:
+		l.pause = min(max(2*l.pause, askPauseLeast), askPauseMost)
+	}
+	switch {
+	case l.asking:
+	case len(l.waiting) > 0:
+		s.askLeader()
+	case len(l.parking)+len(l.patient) > 0:
+		s.askSoon()
+	}
+}
+
+// looked notes whether a look after an answer missed again.
+func (l *lookups) looked(missed bool) { l.found, l.vain = l.found || !missed, l.vain || missed }
 
 // askSoon asks on behalf of the round's publishes: at its end, or after a pause where the last such questions were in vain.
 func (s *Shard) askSoon() {
@@ -95,7 +114,7 @@ func (s *Shard) askSoon() {
 func (s *Shard) askAgain() {
 	l := &s.lookups
 	l.paused, l.soon = false, false
-	if !l.asking && (len(l.parking) > 0 || l.lost != nil) {
+	if !l.asking && (len(l.parking)+len(l.patient) > 0 || l.lost != nil) {
 		s.askLeader()
 	}
 }
@@ -106,20 +125,13 @@ func (s *Shard) release(failed error) {
 	if len(l.parking) == 0 {
 		return
 	}
-	parking, answered, found, vain := l.parking, l.asked, false, false
+	parking, answered := l.parking, l.asked
 	l.parking = nil
 	for _, x := range parking {
-		f, v := x.release(answered, failed)
-		found, vain = found || f, vain || v
+		x.release(answered, failed)
 		if len(x.parked) > 0 {
 			l.parking = append(l.parking, x)
 		}
-	}
-	switch {
-	case found:
-		l.pause = 0
-	case vain:
-		l.pause = min(max(2*l.pause, askPauseLeast), askPauseMost)
 	}
 	s.relieve()
 }
@@ -211,9 +223,8 @@ func (x *session) parks(bytes int) {
 	x.sh.bytes += int64(bytes)
 }
 
-// release goes on, in order, with what waits for no question after the one that was answered; if that failed, with everything. found says
-// that there was something to be found, vain that there was not.
-func (x *session) release(answered uint64, failed error) (found, vain bool) {
+// release goes on, in order, with what waits for no question after the one that was answered; if that failed, with everything.
+func (x *session) release(answered uint64, failed error) {
 	x.releasing = true
 	for len(x.parked) > 0 && (failed != nil || x.parked[0].question <= answered) {
 		p := x.parked[0]
@@ -231,7 +242,9 @@ func (x *session) release(answered uint64, failed error) (found, vain bool) {
 		}
 		x.parked = x.parked[1:]
 		x.parks(-p.size - parkedCost)
-		found, vain = found || p.question > 0 && !x.missed, vain || x.missed
+		if p.question > 0 {
+			x.sh.lookups.looked(x.missed)
+		}
 		x.unpark(&p, targets, err, failed)
 	}
 	x.releasing = false
@@ -242,7 +255,6 @@ func (x *session) release(answered uint64, failed error) (found, vain bool) {
 			x.goOn()
 		}
 	}
-	return found, vain
 }
 
 func (x *session) unpark(p *parked, targets []*attachment, err *broker.Error, failed error) {

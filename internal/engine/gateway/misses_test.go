@@ -273,6 +273,7 @@ func TestADeadLetterFindsWhatWasMadeOnAnotherNode(t *testing.T) {
 	}
 	b.fails = errors.New("no quorum")
 	die(1)
+	b.sim.RunFor(askPauseMost)
 	b.fails = nil
 	o := b.elsewhere(catalog.Resource{Name: "grave", Durable: true})
 	b.hold(binding("amq.direct", "grave", "k"))
