@@ -15,9 +15,9 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
-	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/archive"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/controller"
 	"github.com/tanist/tanist/internal/engine/gateway"
@@ -85,6 +85,7 @@ type Node struct {
 	consensus  *consensus.Consensus
 	manager    *replica.Manager
 	controller *controller.Controller
+	archive    *archive.Archive
 	checker    *passwords.Checker
 	shared     *gateway.Node
 	shards     []*gateway.Shard // once registered
@@ -110,7 +111,6 @@ type Node struct {
 	lost        map[string]int64          // when the session with a node ended, milliseconds since 1970
 	unwell      int64                     // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
 	questions   questions
-	records     *Records
 	leads       bool                    // the catalog's consensus
 	reaches     map[string]protocol.Run // how this node reaches the others, as their controller is to know
 	watch       watched                 // on the catalog's loop
@@ -135,7 +135,6 @@ func New(env Env, cfg Config) (*Node, error) {
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
 		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
 		lost:    map[string]int64{},
-		records: &Records{shelf: evidence.NewShelf(0, 0)},
 		reaches: map[string]protocol.Run{},
 	}
 	loop := env.Exec.Loop(0)
@@ -156,10 +155,11 @@ func New(env Env, cfg Config) (*Node, error) {
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
 		Resources:     n, Courier: n.courier, Serving: n.serving, Peers: n, Members: n, Gateways: n.gateways,
 	})
+	n.archive = n.openArchive()
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
 		Voters: n.voters, SeatOf: consensus.ID, ChangeVoters: n.changeVoters,
-		Settled: n.controllerSettled, HandOn: n.handOn,
+		Settled: n.controllerSettled, HandOn: n.handOn, Offer: n.archive.Offer,
 	})
 	return n, nil
 }
@@ -278,6 +278,7 @@ func (n *Node) apply(changes []catalog.Change) {
 		s.Apply(changes)
 	}
 	n.controller.Apply(changes)
+	n.archive.Apply(changes)
 	n.peersChanged(changes)
 	n.mu.Lock()
 	waits := n.leads && !n.settled
@@ -378,7 +379,7 @@ func (n *Node) Stop(done func(error)) {
 			if n.mesh != nil {
 				n.mesh.Stop()
 			}
-			n.store.Close(done)
+			n.archive.Stop(func() { n.store.Close(done) })
 		})
 	})
 }

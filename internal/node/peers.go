@@ -64,6 +64,7 @@ func (p peers) Up(peer ident.Instance) {
 	n.manager.PeerUp(peer)
 	n.controller.PeerUp(peer)
 	n.tellOf(peer.Node)
+	n.archive.PeerUp(peer.Node)
 	for _, s := range shards {
 		s.PeerUp(peer.Node)
 	}
@@ -85,6 +86,7 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	n.manager.PeerDown(peer.Node)
 	n.controller.PeerDown(peer, control.ParseEnding(cause.String()))
 	n.tellOf(peer.Node)
+	n.archive.PeerDown(peer.Node)
 	for _, s := range shards {
 		s.PeerDown(peer.Node)
 	}

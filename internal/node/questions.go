@@ -120,6 +120,8 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		if m.From == peer {
 			n.controller.Promises(peer, promisesOf(m.Items))
 		}
+	case protocol.Evidence, protocol.EvidenceHeld:
+		n.archive.Deliver(peer.Node, m)
 	}
 }
 

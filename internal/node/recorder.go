@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -18,13 +17,7 @@ func (b *backend) Transitions(_ context.Context, of admin.Which, n int) ([]*evid
 	all := b.n.Evidence().Last(evidence.DefaultTotal)
 	all = slices.DeleteFunc(all, func(e *evidence.Evidence) bool { return !of.Matches(e.VHost, e.Resource) })
 	slices.Reverse(all)
-	slices.SortStableFunc(all, func(x, y *evidence.Evidence) int { return cmp.Compare(began(y), began(x)) })
 	return all[:min(n, len(all))], nil
-}
-
-// began is the first moment that is known of a transition: records that came from other nodes are not in order of time.
-func began(e *evidence.Evidence) int64 {
-	return cmp.Or(e.Suspected, e.Recorded, e.Sealed, e.Chosen, e.Committed, e.Serving)
 }
 
 // Transition implements admin.Backend.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/queue"
 	"github.com/tanist/tanist/internal/core/stream"
@@ -118,6 +119,8 @@ func (c *coder) pending(p *Pending) {
 	c.u64(&p.Epoch)
 	c.name(&p.Cause)
 	c.i64(&p.Since)
+	list(c, &p.By, (*coder).name)
+	c.i64(&p.Suspected)
 }
 
 func (c *coder) start(s *HistoryStart) {
@@ -126,6 +129,12 @@ func (c *coder) start(s *HistoryStart) {
 	c.u64(&s.Offset)
 	c.bytes(s.Link[:])
 	c.name(&s.Node)
+	decided := s.Evidence != evidence.Digest{}
+	if c.bool(&decided); decided && c.err == nil {
+		if c.bytes(s.Evidence[:]); s.Evidence == (evidence.Digest{}) {
+			c.fail("digest")
+		}
+	}
 }
 
 func (c *coder) node(n *Node) {

@@ -244,7 +244,7 @@ type Commit struct {
 	Owner      ident.Instance // must be the registered boot of its node
 	Followers  []Member
 	Learners   []Member
-	Start      HistoryStart // its epoch is the pending transition's and becomes the assignment's
+	Start      HistoryStart // its epoch is the pending transition's and becomes the assignment's; it names the evidence
 }
 
 // CommitTransition ends a pending transition: the owner and epoch change, the history start is appended, pending is cleared.

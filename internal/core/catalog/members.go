@@ -237,7 +237,7 @@ func transitionMoved(a *Assignment, want string) ItemResult {
 
 func (s *State) recordPending(x *args) ItemResult {
 	a, refused := s.guard(x.partition, x.number)
-	if a != nil && a.Pending != nil && *a.Pending == x.pending {
+	if a != nil && a.Pending != nil && a.Pending.Equal(&x.pending) {
 		return done(s.view.Incarnation(x.partition.Incarnation)) // a repeat, whose first answer was lost
 	}
 	if refused != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/queue"
 	"github.com/tanist/tanist/internal/core/stream"
@@ -133,6 +134,14 @@ type Pending struct {
 	Epoch uint64 `json:"epoch"` // the one that copies are sealed at
 	Cause string `json:"cause"`
 	Since int64  `json:"since"` // milliseconds since 1970
+	// By are the nodes that saw the cause, sorted, and Suspected is when it began, in microseconds since 1970; 0: not known.
+	By        []string `json:"by,omitempty"`
+	Suspected int64    `json:"suspected,omitempty"`
+}
+
+// Equal reports whether two are the same in everything.
+func (p *Pending) Equal(o *Pending) bool {
+	return p.ID == o.ID && p.Epoch == o.Epoch && p.Cause == o.Cause && p.Since == o.Since && slices.Equal(p.By, o.By) && p.Suspected == o.Suspected
 }
 
 // HistoryStart is where an owner's history began.
@@ -142,6 +151,8 @@ type HistoryStart struct {
 	Offset   uint64     `json:"offset"`
 	Link     batch.Link `json:"link"`
 	Node     string     `json:"node"`
+	// Evidence is the digest of the record that the owner was chosen by; nodes keep the record itself. Zero: a first owner has none.
+	Evidence evidence.Digest `json:"evidence,omitzero"`
 }
 
 // Node is a member of the cluster.

@@ -35,7 +35,13 @@ func Cause(a *catalog.Assignment, nodes Nodes) string {
 
 // NewTransition is the pending transition to record for a cause, at now milliseconds since 1970.
 func NewTransition(a *catalog.Assignment, cause string, now int64) catalog.Pending {
-	return catalog.Pending{ID: fmt.Sprintf("%s@%d", a.Partition, a.Epoch+1), Epoch: a.Epoch + 1, Cause: cause, Since: now}
+	return catalog.Pending{ID: transitionID(a, a.Epoch+1), Epoch: a.Epoch + 1, Cause: cause, Since: now}
+}
+
+// transitionID names a transition by the partition, the epoch that it seals at, and the version of the assignment that it is recorded
+// on: one that follows on a withdrawn one, to the same epoch, has another name.
+func transitionID(a *catalog.Assignment, epoch uint64) string {
+	return fmt.Sprintf("%s@%d.%d", a.Partition, epoch, a.Version)
 }
 
 // CommitOf is the guarded write that ends a transition as chosen. Every other member of the old set stays a follower, the absent ones
@@ -155,9 +161,10 @@ func Pend(a *catalog.Assignment, r Reason, now int64) catalog.Pending {
 		return p
 	}
 	p := NewTransition(a, r.Text, now)
+	p.By = slices.Clone(r.By)
 	if r.Epoch > p.Epoch {
 		p.Epoch = r.Epoch
-		p.ID = fmt.Sprintf("%s@%d", a.Partition, p.Epoch)
+		p.ID = transitionID(a, p.Epoch)
 	}
 	return p
 }

@@ -61,7 +61,7 @@ func TestOnlyAnEarlierRunOverTheSameStoreIsACause(t *testing.T) {
 		}
 	}
 	p := NewTransition(a, "x", 7)
-	if p.Epoch != 5 || p.ID != "7/0@5" || p.Since != 7 {
+	if p.Epoch != 5 || p.ID != "7/0@5.0" || p.Since != 7 {
 		t.Errorf("transition: %+v", p)
 	}
 }
@@ -138,14 +138,16 @@ func TestCausesOfATransition(t *testing.T) {
 
 func TestATransitionSealsAboveWhatWasPromised(t *testing.T) {
 	a := three(4)
+	a.Version = 3
 	pending := a.Pending
 	a.Pending = nil
-	if p := Pend(a, Reason{Why: OwnerSuspected, Text: "x"}, 7); p != (catalog.Pending{ID: "7/0@5", Epoch: 5, Cause: "x", Since: 7}) {
+	by := []string{"b", "c"}
+	if p := Pend(a, Reason{Why: OwnerSuspected, Text: "x", By: by}, 7); !p.Equal(&catalog.Pending{ID: "7/0@5.3", Epoch: 5, Cause: "x", Since: 7, By: by}) {
 		t.Errorf("a suspicion: %+v", p)
 	}
 	for promised, epoch := range map[uint64]uint64{5: 5, 9: 9} {
 		p := Pend(a, Reason{Why: PromiseAhead, Epoch: promised}, 7)
-		if p.Epoch != epoch || p.ID != fmt.Sprintf("7/0@%d", epoch) {
+		if p.Epoch != epoch || p.ID != fmt.Sprintf("7/0@%d.3", epoch) {
 			t.Errorf("promised %d: %+v", promised, p)
 		}
 	}
@@ -153,7 +155,7 @@ func TestATransitionSealsAboveWhatWasPromised(t *testing.T) {
 	if p := Pend(a, Reason{Why: PromiseAhead, Epoch: 9}, 7); p.ID != "t" || p.Epoch != 9 || p.Since != pending.Since {
 		t.Errorf("raised: %+v", p)
 	}
-	if p := Pend(a, Reason{Why: OwnerSuspected, Text: "x"}, 7); p != *pending {
+	if p := Pend(a, Reason{Why: OwnerSuspected, Text: "x"}, 7); !p.Equal(pending) {
 		t.Errorf("left as it is: %+v", p)
 	}
 }
@@ -188,7 +190,7 @@ func TestATransitionThatMeetsAPromiseIsNotWithdrawn(t *testing.T) {
 	if MayCancel(now, true, false) {
 		t.Errorf("withdrawn: %+v", now)
 	}
-	if again := Pend(a, now, 8); again != p {
+	if again := Pend(a, now, 8); !again.Equal(&p) {
 		t.Errorf("recorded anew: %+v", again)
 	}
 }

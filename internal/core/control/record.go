@@ -6,17 +6,17 @@ import (
 )
 
 // EvidenceOf is the record of a failover that was chosen, from what Choose went by: the input with the assignment and its pending
-// transition, and the decision. r is its resource, seenBy the nodes that saw the cause, floorBy who reported the input's floor. Members
-// that did not answer are excluded with that reason. Times are the caller's to set, before the digest is taken.
-func EvidenceOf(r *catalog.Resource, in Input, d Decision, seenBy []string, floorBy string) *evidence.Evidence {
+// transition, and the decision. r is its resource, floorBy who reported the input's floor. Members that did not answer are excluded with that
+// reason. Times but that of the suspicion are the caller's to set, before the digest is taken.
+func EvidenceOf(r *catalog.Resource, in Input, d Decision, floorBy string) *evidence.Evidence {
 	a := in.Assignment
 	e := &evidence.Evidence{Decided: evidence.Decided{
-		Workflow: evidence.Failover, Partition: a.Partition, VHost: r.VHost, Resource: r.Name, Kind: r.Kind, SeenBy: seenBy,
+		Workflow: evidence.Failover, Partition: a.Partition, VHost: r.VHost, Resource: r.Name, Kind: r.Kind,
 		Before: evidence.Reign{Owner: a.Owner, Epoch: a.Epoch}, Version: a.Version, Policy: a.Policy,
 		E: a.Eligible(), W: in.W, R: readQuorum(a, in.W), Floor: evidence.Floor{Position: d.Floor, By: floorBy},
 	}}
 	if p := a.Pending; p != nil {
-		e.ID, e.Cause, e.After.Epoch = p.ID, p.Cause, p.Epoch
+		e.ID, e.Cause, e.SeenBy, e.After.Epoch, e.Suspected = p.ID, p.Cause, p.By, p.Epoch, p.Suspected
 	}
 	if d.Verdict == Chosen {
 		e.After.Owner, e.Start = d.Owner, placeOf(d.Start)

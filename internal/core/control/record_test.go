@@ -21,7 +21,7 @@ func TestTheRecordOfAChoice(t *testing.T) {
 	r := &catalog.Resource{VHost: "/", Name: "q", Kind: catalog.Queue}
 	in := Input{Assignment: a, W: 2, Floor: 101, Answers: []Answer{old, last, lost}}
 	d := Choose(in)
-	e := EvidenceOf(r, in, d, []string{"c"}, "a")
+	e := EvidenceOf(r, in, d, "a")
 	if e.ID != "t" || e.Workflow != evidence.Failover || e.Cause != "why" || e.E != 3 || e.W != 2 || e.R != 2 || e.Version != 9 {
 		t.Errorf("%+v", e)
 	}
@@ -32,15 +32,15 @@ func TestTheRecordOfAChoice(t *testing.T) {
 		t.Errorf("nobody is chosen before the furthest was asked: %+v, from %+v", e.After, e.Start)
 	}
 	in.Said, in.Links = last.Instance, map[uint64]batch.Link{100: {}}
-	if e = EvidenceOf(r, in, Choose(in), nil, "a"); e.Start != (evidence.Place{Epoch: 5, Position: 110, Offset: 110, Link: evidence.Link{2}}) || e.After.Owner != last.Instance {
+	if e = EvidenceOf(r, in, Choose(in), "a"); e.Start != (evidence.Place{Epoch: 5, Position: 110, Offset: 110, Link: evidence.Link{2}}) || e.After.Owner != last.Instance {
 		t.Errorf("it starts at %+v", e.Start)
 	}
 	in.Floor = 108
-	if e = EvidenceOf(r, in, Choose(in), nil, "a"); e.Floor != (evidence.Floor{Position: 108, By: "a"}) {
+	if e = EvidenceOf(r, in, Choose(in), "a"); e.Floor != (evidence.Floor{Position: 108, By: "a"}) {
 		t.Errorf("the floor of a heartbeat: %+v", e.Floor)
 	}
 	in.Floor = 101
-	if e = EvidenceOf(r, in, Choose(in), nil, "a"); len(e.Answers) != 3 || e.Answers[0].End.Position != 120 || e.Answers[0].Clipped != 100 || e.Answers[1].Clipped != 110 {
+	if e = EvidenceOf(r, in, Choose(in), "a"); len(e.Answers) != 3 || e.Answers[0].End.Position != 120 || e.Answers[0].Clipped != 100 || e.Answers[1].Clipped != 110 {
 		t.Errorf("answers: %+v", e.Answers)
 	}
 	want := []evidence.Exclusion{

@@ -154,6 +154,12 @@ type Cut struct {
 	Quarantined bool          `json:"quarantined"`
 }
 
+// Canonical is the record as it is read again where it was encoded: lists sorted and bounded, texts cut.
+func (e *Evidence) Canonical() *Evidence {
+	c := e.canonical()
+	return &c
+}
+
 // canonical is the record in the one form that is encoded: lists sorted and bounded, texts cut. The lists are its own.
 func (e *Evidence) canonical() Evidence {
 	c := *e

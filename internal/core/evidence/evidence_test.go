@@ -197,41 +197,69 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// drawRecord is a record that differs from others in what a shelf looks at.
+func drawRecord(t *rapid.T) *Evidence {
+	p := ident.Partition{Incarnation: rapid.Uint64Range(1, 4).Draw(t, "partition")}
+	epoch := rapid.Uint64Range(1, 5).Draw(t, "epoch")
+	e := &Evidence{Decided: Decided{ID: fmt.Sprintf("%s@%d", p, epoch), Partition: p, After: Reign{Epoch: epoch}}}
+	e.Suspected = int64(p.Incarnation*7+epoch*5) % 11 // of an id always the same, and not in the order of epochs
+	e.Serving = rapid.Int64Range(0, 9).Draw(t, "serving")
+	e.Version = uint64(rapid.IntRange(0, 7).Draw(t, "version")) / 7
+	return e
+}
+
 // The shelf against a list that is searched for everything.
 func TestShelfAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		each, total := rapid.IntRange(1, 3).Draw(t, "each"), rapid.IntRange(1, 6).Draw(t, "total")
-		s := NewShelf(each, total)
-		var list []*Evidence
+		s := NewShelf(each, total, 0)
+		var list []*Evidence // by beginning
 		of := func(p ident.Partition) (out []*Evidence) {
 			for _, e := range list {
 				if e.Partition == p {
 					out = append(out, e)
 				}
 			}
+			slices.SortFunc(out, byEpoch)
 			return out
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "puts") {
-			p := ident.Partition{Incarnation: rapid.Uint64Range(1, 4).Draw(t, "partition")}
-			e := &Evidence{Decided: Decided{ID: fmt.Sprintf("%s@%d", p, rapid.IntRange(1, 5).Draw(t, "epoch")), Partition: p}}
-			e.Serving = rapid.Int64Range(0, 9).Draw(t, "serving")
-			e.Version = uint64(rapid.IntRange(0, 7).Draw(t, "version")) / 7
-			wantGone, wantOK := "", true
-			if i := slices.IndexFunc(list, func(x *Evidence) bool { return x.ID == e.ID }); i >= 0 {
-				if wantOK = list[i].Version == e.Version; wantOK {
-					list[i] = e
+			e := drawRecord(t)
+			var wantGone []string
+			wantOK := true
+			drop := func(x *Evidence) {
+				list = slices.DeleteFunc(list, func(y *Evidence) bool { return x == y })
+				if x == e {
+					wantOK = false
+				} else {
+					wantGone = append(wantGone, x.ID)
 				}
-			} else {
-				if l := of(p); len(l) == each {
-					wantGone = l[0].ID
-				} else if len(list) == total {
-					wantGone = list[0].ID
-				}
-				list = slices.DeleteFunc(list, func(x *Evidence) bool { return x.ID == wantGone })
-				list = append(list, e)
 			}
-			if gone, ok := s.Put(e); gone != wantGone || ok != wantOK {
+			i := slices.IndexFunc(list, func(x *Evidence) bool { return x.ID == e.ID })
+			if i >= 0 && list[i].Version != e.Version {
+				wantOK = false
+			} else {
+				if i >= 0 {
+					list = slices.Delete(list, i, i+1)
+				}
+				list = append(list, e)
+				slices.SortFunc(list, Compare)
+				if l := of(e.Partition); len(l) > each {
+					drop(l[0])
+				}
+				if len(list) > total {
+					drop(list[0])
+				}
+			}
+			if gone, ok := s.Put(e); !slices.Equal(gone, wantGone) || ok != wantOK {
 				t.Fatalf("put %s: %q went, %v; want %q, %v", e.ID, gone, ok, wantGone, wantOK)
+			}
+			bytes := 0
+			for _, x := range list {
+				bytes += len(Append(nil, x))
+				if s.Get(x.ID) != x {
+					t.Fatalf("%s is not found", x.ID)
+				}
 			}
 			for i := range 5 {
 				q := ident.Partition{Incarnation: uint64(i)}
@@ -242,25 +270,106 @@ func TestShelfAgainstAList(t *testing.T) {
 			if !slices.Equal(s.Last(100), list) || !slices.Equal(s.Last(2), list[max(0, len(list)-2):]) || len(s.Last(-1)) > 0 || s.Len() != len(list) {
 				t.Fatalf("kept %d, want %d", s.Len(), len(list))
 			}
-			for _, x := range list {
-				if s.Get(x.ID) != x {
-					t.Fatalf("%s is not found", x.ID)
-				}
-			}
-			if len(s.records) != len(list) || len(s.partitions) > len(list) || s.Get("none") != nil {
+			if len(s.records) != len(list) || len(s.sizes) != len(list) || len(s.partitions) > len(list) || s.Bytes() != bytes || s.Get("none") != nil {
 				t.Fatal("what went is still there")
 			}
 		}
 	})
 }
 
+// Nodes are told in different orders, and give each other what one holds and the other does not: they must come to hold the same.
+func TestShelvesThatAreToldTheSameHoldTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []*Evidence
+		for _, e := range rapid.SliceOfN(rapid.Custom(drawRecord), 1, 20).Draw(t, "records") {
+			e.Serving, e.Version = 0, 0
+			all = append(all, e)
+		}
+		a, b := NewShelf(2, 5, 0), NewShelf(2, 5, 0)
+		for _, e := range all {
+			a.Put(e)
+		}
+		for _, i := range rapid.Permutation(all).Draw(t, "order") {
+			b.Put(i)
+		}
+		for range 2 {
+			for _, e := range a.Last(100) {
+				b.Put(e)
+			}
+			for _, e := range b.Last(100) {
+				a.Put(e)
+			}
+		}
+		ids := func(s *Shelf) (out []string) {
+			for _, e := range s.Last(100) {
+				out = append(out, e.ID)
+			}
+			return out
+		}
+		if !slices.Equal(ids(a), ids(b)) {
+			t.Fatalf("%q and %q", ids(a), ids(b))
+		}
+	})
+}
+
 func TestADefaultShelfIsBounded(t *testing.T) {
-	s := NewShelf(0, 0)
+	s := NewShelf(0, 0, 0)
 	for i := range DefaultTotal + 100 {
 		p := ident.Partition{Incarnation: uint64(i / (2 * DefaultPerPartition))}
-		s.Put(&Evidence{Decided: Decided{ID: fmt.Sprint(i), Partition: p}})
+		s.Put(&Evidence{Decided: Decided{ID: fmt.Sprint(i), Partition: p, After: Reign{Epoch: uint64(i)}, Recorded: int64(i)}})
 	}
 	if len(s.Of(ident.Partition{Incarnation: 3})) != DefaultPerPartition || s.Len() > DefaultTotal {
 		t.Errorf("%d kept", s.Len())
+	}
+	s = NewShelf(0, 0, 10_000)
+	for i := range 100 {
+		s.Put(&Evidence{Decided: Decided{ID: fmt.Sprint(i), Partition: ident.Partition{Incarnation: uint64(i)}, Cause: strings.Repeat("x", 1000), Recorded: int64(i)}})
+	}
+	if s.Bytes() > 10_000 || s.Len() < 8 || s.Get("99") == nil {
+		t.Errorf("%d bytes in %d records", s.Bytes(), s.Len())
+	}
+}
+
+// Words come in any order, some twice: what is known in the end is the same, and says no less than each of them.
+func TestWhatBecameOfItIsMerged(t *testing.T) {
+	word := rapid.Custom(func(t *rapid.T) Became {
+		b := Became{
+			Outcome: rapid.SampledFrom([]Outcome{"", Cancelled, Committed}).Draw(t, "outcome"), Committed: rapid.Int64Range(0, 3).Draw(t, "committed"),
+			Serving: rapid.Int64Range(0, 3).Draw(t, "serving"), FirstConfirm: rapid.Int64Range(0, 3).Draw(t, "first confirm"),
+		}
+		if b.Outcome == Cancelled {
+			b.Reason = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "reason")
+		}
+		for i := range rapid.IntRange(0, 2).Draw(t, "cuts") {
+			b.Cuts = append(b.Cuts, Cut{
+				Node: string(rune('a' + i)), From: rapid.Uint64Range(1, 4).Draw(t, "from"), To: rapid.Uint64Range(5, 9).Draw(t, "to"),
+				Quarantined: rapid.Bool().Draw(t, "quarantined"),
+			})
+		}
+		return b
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOfN(word, 1, 5).Draw(t, "words")
+		merge := func(list []Became) (m Became) {
+			for _, w := range list {
+				m, _ = m.Merge(w)
+			}
+			return m
+		}
+		m := merge(words)
+		if other := merge(rapid.Permutation(append(slices.Clone(words), words...)).Draw(t, "order")); !reflect.DeepEqual(m, other) {
+			t.Fatalf("%+v and %+v", m, other)
+		}
+		for _, w := range words {
+			if again, more := m.Merge(w); more || !reflect.DeepEqual(again, m) {
+				t.Fatalf("%+v says more than %+v: %+v", w, m, again)
+			}
+			if w.Serving != 0 && (m.Serving == 0 || m.Serving > w.Serving) || w.Outcome == Committed && m.Outcome != Committed || len(w.Cuts) > len(m.Cuts) {
+				t.Fatalf("%+v is lost in %+v", w, m)
+			}
+		}
+	})
+	if m, more := (Became{}).Merge(Became{Serving: 3}); !more || m.Serving != 3 {
+		t.Errorf("news is %+v, %v", m, more)
 	}
 }

@@ -1,7 +1,9 @@
 package evidence
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/tanist/tanist/internal/core/ident"
 )
@@ -10,80 +12,109 @@ import (
 const (
 	DefaultPerPartition = 16
 	DefaultTotal        = 4096
+	DefaultBytes        = 16 << 20 // of encoded records
 )
 
-// Shelf keeps the last records: so many of each partition, so many of all. What was put there first goes first. It is not safe for
-// concurrent use. Records that it gives out are shared: they must not be changed, and Put does not change them.
+// Shelf keeps the newest records: so many of each partition, so many and so many bytes of all. Of a partition the lowest epoch goes first,
+// of all the one that began first. Which ones are kept does not depend on the order in which they were put, so shelves that are told the
+// same hold the same. It is not safe for concurrent use. Records that it gives out are shared: they must not be changed, and Put does not
+// change them.
 type Shelf struct {
-	each, total int
-	order       []string // ids, as they were first put
-	records     map[string]*Evidence
-	partitions  map[ident.Partition][]string // ids, as they were first put
+	each, total, most int
+	bytes             int
+	order             []*Evidence // by when they began
+	records           map[string]*Evidence
+	sizes             map[string]int
+	partitions        map[ident.Partition][]*Evidence // by epoch
 }
 
-// NewShelf is an empty shelf for at most each records of a partition and total of all; numbers below 1 stand for the defaults.
-func NewShelf(each, total int) *Shelf {
-	if each < 1 {
-		each = DefaultPerPartition
+// NewShelf is an empty shelf for at most each records of a partition, total of all, and most bytes; numbers below 1 stand for the
+// defaults. A record larger than most has no place.
+func NewShelf(each, total, most int) *Shelf {
+	def := func(n, d int) int {
+		if n < 1 {
+			return d
+		}
+		return n
 	}
-	if total < 1 {
-		total = DefaultTotal
+	return &Shelf{
+		each: def(each, DefaultPerPartition), total: def(total, DefaultTotal), most: def(most, DefaultBytes),
+		records: map[string]*Evidence{}, sizes: map[string]int{}, partitions: map[ident.Partition][]*Evidence{},
 	}
-	return &Shelf{each: each, total: total, records: map[string]*Evidence{}, partitions: map[ident.Partition][]string{}}
 }
 
-// Put adds a record, or replaces the one of the same id in its place. It reports the id that had to go for it; "" if none had. A record
-// of the same id that was decided on something else, or of another partition, replaces nothing: ok is false.
-func (s *Shelf) Put(e *Evidence) (gone string, ok bool) {
+// Began is when a transition began, in microseconds since 1970, as well as the record says.
+func (e *Evidence) Began() int64 { return cmp.Or(e.Suspected, e.Recorded, e.Sealed, e.Chosen) }
+
+// Compare orders records by when they began.
+func Compare(a, b *Evidence) int {
+	return cmp.Or(cmp.Compare(a.Began(), b.Began()), byEpoch(a, b))
+}
+
+func byEpoch(a, b *Evidence) int {
+	return cmp.Or(cmp.Compare(a.After.Epoch, b.After.Epoch), cmp.Compare(a.Version, b.Version), strings.Compare(a.ID, b.ID))
+}
+
+// Put adds a record, or replaces the one of the same id in its place. It reports the ids that had to go for it. ok is false where
+// nothing was put: a record of the same id was decided on something else, or is of another partition; or it is older than all that a
+// full shelf holds.
+func (s *Shelf) Put(e *Evidence) (gone []string, ok bool) {
 	if have := s.records[e.ID]; have != nil {
 		if have.Partition != e.Partition || have.Digest() != e.Digest() {
-			return "", false
+			return nil, false
 		}
-		s.records[e.ID] = e
-		return "", true
+		s.drop(have)
 	}
-	if of := s.partitions[e.Partition]; len(of) >= s.each {
-		gone = of[0]
-		s.drop(gone)
-	} else if len(s.order) >= s.total {
-		gone = s.order[0]
-		s.drop(gone)
+	s.add(e)
+	if of := s.partitions[e.Partition]; len(of) > s.each {
+		gone = append(gone, of[0].ID)
+		s.drop(of[0])
 	}
-	s.order = append(s.order, e.ID)
-	s.records[e.ID] = e
-	s.partitions[e.Partition] = append(s.partitions[e.Partition], e.ID)
+	for len(s.order) > s.total || s.bytes > s.most {
+		gone = append(gone, s.order[0].ID)
+		s.drop(s.order[0])
+	}
+	if i := slices.Index(gone, e.ID); i >= 0 {
+		return slices.Delete(gone, i, i+1), false
+	}
 	return gone, true
 }
 
-func (s *Shelf) drop(id string) {
-	p := s.records[id].Partition
-	is := func(x string) bool { return x == id }
-	delete(s.records, id)
+func (s *Shelf) add(e *Evidence) {
+	insert := func(list []*Evidence, compare func(a, b *Evidence) int) []*Evidence {
+		i, _ := slices.BinarySearchFunc(list, e, compare)
+		return slices.Insert(list, i, e)
+	}
+	s.records[e.ID], s.sizes[e.ID] = e, len(Append(nil, e))
+	s.bytes += s.sizes[e.ID]
+	s.order = insert(s.order, Compare)
+	s.partitions[e.Partition] = insert(s.partitions[e.Partition], byEpoch)
+}
+
+func (s *Shelf) drop(e *Evidence) {
+	is := func(x *Evidence) bool { return x == e }
+	s.bytes -= s.sizes[e.ID]
+	delete(s.records, e.ID)
+	delete(s.sizes, e.ID)
 	s.order = slices.DeleteFunc(s.order, is)
-	if s.partitions[p] = slices.DeleteFunc(s.partitions[p], is); len(s.partitions[p]) == 0 {
-		delete(s.partitions, p)
+	if s.partitions[e.Partition] = slices.DeleteFunc(s.partitions[e.Partition], is); len(s.partitions[e.Partition]) == 0 {
+		delete(s.partitions, e.Partition)
 	}
 }
 
 // Len is the number of records.
 func (s *Shelf) Len() int { return len(s.order) }
 
+// Bytes is what the records take encoded.
+func (s *Shelf) Bytes() int { return s.bytes }
+
 // Get is the record of a transition, or nil.
 func (s *Shelf) Get(id string) *Evidence { return s.records[id] }
 
-// Of are the records of a partition, the first put first.
-func (s *Shelf) Of(p ident.Partition) []*Evidence { return s.take(s.partitions[p]) }
+// Of are the records of a partition, the lowest epoch first.
+func (s *Shelf) Of(p ident.Partition) []*Evidence { return slices.Clone(s.partitions[p]) }
 
-// Last are the last n records of all, the first put first: all of them if there are fewer. What is put on an empty shelf in this order
-// makes the same shelf.
+// Last are the last n records of all, those that began first before the others: all of them if there are fewer.
 func (s *Shelf) Last(n int) []*Evidence {
-	return s.take(s.order[len(s.order)-min(max(n, 0), len(s.order)):])
-}
-
-func (s *Shelf) take(ids []string) []*Evidence {
-	out := make([]*Evidence, len(ids))
-	for i, id := range ids {
-		out[i] = s.records[id]
-	}
-	return out
+	return slices.Clone(s.order[len(s.order)-min(max(n, 0), len(s.order)):])
 }

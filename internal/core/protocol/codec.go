@@ -77,6 +77,8 @@ const (
 	kindRunReport
 	kindPromises
 	kindConfirms
+	kindEvidence
+	kindEvidenceHeld
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

@@ -322,6 +322,12 @@ func (c *coder) putControl(msg any) bool {
 	case Confirms:
 		c.head(kindConfirms)
 		c.confirms(&m)
+	case Evidence:
+		c.head(kindEvidence)
+		c.evidence(&m)
+	case EvidenceHeld:
+		c.head(kindEvidenceHeld)
+		c.evidenceHeld(&m)
 	default:
 		return false
 	}
@@ -370,6 +376,14 @@ func (c *coder) getControl(k kind) any {
 	case kindConfirms:
 		var m Confirms
 		c.confirms(&m)
+		return m
+	case kindEvidence:
+		var m Evidence
+		c.evidence(&m)
+		return m
+	case kindEvidenceHeld:
+		var m EvidenceHeld
+		c.evidenceHeld(&m)
 		return m
 	}
 	return nil

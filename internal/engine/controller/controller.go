@@ -14,6 +14,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
@@ -50,6 +51,8 @@ type Env struct {
 	ChangeVoters func(change control.VoterChange, done func(error))
 	// HandOn asks the catalog's consensus to let another node lead. nil where there are no others.
 	HandOn func()
+	// Offer gives records of transitions to those who keep them; nil where nobody does.
+	Offer func([]*evidence.Evidence)
 	// Settled is called when no transition is under way any more, after any was or after the first Apply, and when one that waited is
 	// gone. waiting are those that cannot go on, with their reasons, in order of partition.
 	// It is called while this node leads only.
@@ -240,6 +243,7 @@ func (c *Controller) changed(ch catalog.Change) {
 	after, _ := ch.After.(*catalog.Resource)
 	if before != nil && after == nil {
 		for _, a := range before.Partitions {
+			c.abandoned(before, c.open[a.Partition])
 			c.drop(a.Partition)
 			delete(c.watch.promises, a.Partition)
 			delete(c.watch.confirms, a.Partition)
@@ -269,6 +273,7 @@ func (c *Controller) cause(a *catalog.Assignment) (why control.Reason) {
 // consider decides the next step of a partition from its assignment.
 func (c *Controller) consider(a *catalog.Assignment, kind catalog.Kind) {
 	old := c.open[a.Partition]
+	c.withdrawn(old, a)
 	why := c.cause(a)
 	if a.Pending == nil && why.Why == control.NoReason {
 		if old != nil {

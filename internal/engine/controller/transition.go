@@ -8,6 +8,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -38,6 +39,8 @@ type transition struct {
 	grace      bool // a timer runs for those that have not answered
 	graceOver  bool
 	commit     catalog.Commit // for committing
+	record     *evidence.Evidence
+	times      times
 	reason     string
 }
 
@@ -52,6 +55,7 @@ type copyOf struct {
 // it did.
 func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, why control.Reason, waited string) {
 	t := &transition{assignment: a, kind: kind, why: why, reason: waited}
+	c.carry(c.open[a.Partition], t)
 	c.open[a.Partition], c.settled = t, false
 	switch {
 	case a.Pending == nil, why.Why == control.PromiseAhead:
@@ -87,7 +91,6 @@ func (c *Controller) retry() {
 	for _, p := range c.partitions() {
 		switch t := c.open[p]; t.step {
 		case waiting:
-			delete(c.open, p)
 			c.resume(t)
 		case sealing:
 			for _, m := range t.members {
@@ -156,6 +159,7 @@ func (c *Controller) record() {
 			next := control.Pend(a, t.why, now)
 			if a.Pending == nil {
 				c.own[next.ID] = true
+				next.Suspected = c.suspectedAt(a, t.why)
 			}
 			items, of = append(items, catalog.RecordPending(a.Partition, a.Version, next)), append(of, t)
 		}
@@ -258,11 +262,15 @@ func (c *Controller) chooseFor(t *transition) {
 		}
 	}
 	d := control.Choose(in)
+	if d.Verdict != control.Wait && t.times.sealed == 0 {
+		t.times.sealed = c.micros()
+	}
 	switch {
 	case d.Verdict == control.Ask:
 		c.askLinks(t, d)
 	case d.Verdict == control.Chosen && (expected == 0 || t.graceOver):
-		t.step, t.commit = committing, control.CommitOf(a, d)
+		t.step = committing
+		c.chosen(t, in, d)
 		c.toCommit = append(c.toCommit, t)
 	case d.Verdict == control.Chosen:
 		if !t.grace {
@@ -274,7 +282,9 @@ func (c *Controller) chooseFor(t *transition) {
 		for _, e := range d.Excluded {
 			reason += "; " + e.Answer.Instance.Node + ": " + e.Reason
 		}
-		c.wait(t, reason+missing)
+		if c.wait(t, reason+missing) {
+			c.waits(t, in, d)
+		}
 	}
 }
 
@@ -309,10 +319,11 @@ func (c *Controller) links(m linked) {
 	c.toChoose = append(c.toChoose, m.t)
 }
 
-func (c *Controller) wait(t *transition, reason string) {
+// wait has a transition stand until something happens, and reports whether that, or the reason, is new.
+func (c *Controller) wait(t *transition, reason string) bool {
 	t.step = waiting
 	if t.reason == reason {
-		return
+		return false
 	}
 	t.reason = reason
 	attrs := []slog.Attr{slog.String("partition", t.assignment.Partition.String()), slog.String("reason", reason)}
@@ -320,6 +331,7 @@ func (c *Controller) wait(t *transition, reason string) {
 		attrs = append(attrs, slog.String("transition", p.ID), slog.String("cause", p.Cause))
 	}
 	trace.Warn(c.env.Trace, "transition.waits", attrs...)
+	return true
 }
 
 func (c *Controller) commit() {
@@ -331,6 +343,7 @@ func (c *Controller) commit() {
 		}
 	}
 	c.toCommit = nil
+	c.offer(of)
 	c.propose(items, of)
 }
 
