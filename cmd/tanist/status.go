@@ -21,6 +21,7 @@ type report struct {
 	Nodes      []admin.Node      `json:"nodes"`
 	Resources  []admin.Resource  `json:"resources"`
 	Partitions []admin.Partition `json:"partitions,omitempty"`
+	Attention  admin.Attention   `json:"attention"`
 }
 
 func newStatus() *cobra.Command {
@@ -32,7 +33,8 @@ func newStatus() *cobra.Command {
 
 A partition serves, or waits and says for what. When its owner's node goes away another copy takes over, as soon as enough copies answer.
 Of a copy, POSITION is the last entry that it has (a settle is an entry as a publish is), OFFSET the number of
-messages or records ever published that it has, DURABLE the last entry that is on its disk, and LAG how many entries it is behind the owner's.`,
+messages or records ever published that it has, DURABLE the last entry that is on its disk, and LAG how many entries it is behind the owner's.
+LEADS says whether it owns, could own if the owner was lost now, or why it could not.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {
@@ -70,6 +72,9 @@ func gather(ctx context.Context, api *client.Client, vhost, name string) (r repo
 	if r.Nodes, err = api.Nodes(ctx); err != nil {
 		return r, err
 	}
+	if r.Attention, err = api.Attention(ctx); err != nil {
+		return r, err
+	}
 	if r.Resources, err = api.Resources(ctx, vhost, name); err != nil || name == "" {
 		return r, err
 	}
@@ -100,7 +105,9 @@ func (r *report) print(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%d %s", o.States[s], s)
 	}
-	fmt.Fprint(w, ")\n\n")
+	fmt.Fprint(w, ")\n")
+	printPressing(w, r.Attention)
+	fmt.Fprintln(w)
 	if err := printNodes(w, r.Nodes); err != nil {
 		return err
 	}
@@ -119,6 +126,29 @@ func (r *report) print(w io.Writer) error {
 		fmt.Fprint(w, "\nWhat one waits for: tanist status NAME\n")
 	}
 	return nil
+}
+
+// shownConditions bounds what status says of attention.
+const shownConditions = 3
+
+// printPressing says in one line each what needs a person most.
+func printPressing(w io.Writer, a admin.Attention) {
+	if a.Total == 0 {
+		fmt.Fprint(w, "Nothing needs attention.\n")
+		return
+	}
+	what := plural(a.Total, "thing") + " need"
+	if a.Total == 1 {
+		what += "s"
+	}
+	fmt.Fprintf(w, "%s attention (tanist attention says more):\n", what)
+	for i, x := range a.Conditions {
+		if i == shownConditions {
+			fmt.Fprintf(w, "  … and %d more\n", a.Total-i)
+			break
+		}
+		fmt.Fprintf(w, "  %s: %s: %s\n", x.Code, x.Subject, x.What)
+	}
 }
 
 const resourceHeader = "RESOURCE VHOST KIND STATE READY UNSETTLED CONSUMERS POLICY"
@@ -170,6 +200,9 @@ func printPartition(w io.Writer, p admin.Partition) error {
 	if p.Reason != "" {
 		fmt.Fprintf(w, "  %s: %s\n", p.State, p.Reason)
 	}
+	if p.Transition != "" {
+		fmt.Fprintf(w, "  a change of owner is under way: tanist evidence %s\n", p.Transition)
+	}
 	var rows [][]string
 	reached := 0
 	for _, c := range p.Copies {
@@ -178,13 +211,24 @@ func printPartition(w io.Writer, p admin.Partition) error {
 			reached++
 		}
 		rows = append(rows, []string{
-			c.Node, c.Role, known(is, c.Position), known(is, c.Offset), known(is, c.Durable), known(is && owned, c.Lag), c.Health,
+			c.Node, c.Role, known(is, c.Position), known(is, c.Offset), known(is, c.Durable), known(is && owned, c.Lag), c.Health, leads(p, c),
 		})
 	}
 	if p.State == admin.Serving && reached < p.W {
 		fmt.Fprintf(w, "  nothing is confirmed: %d in reach of the %d that a confirm needs; publishes are refused until more nodes are back\n", reached, p.W)
 	}
-	return table(w, "COPY ROLE POSITION OFFSET DURABLE LAG HEALTH", rows)
+	return table(w, "COPY ROLE POSITION OFFSET DURABLE LAG HEALTH LEADS", rows)
+}
+
+// leads says whether a copy owns, or could if the owner was lost now, or why it could not.
+func leads(p admin.Partition, c admin.Copy) string {
+	switch {
+	case !c.CouldLead:
+		return "no: " + c.WhyNot
+	case c.Node == p.Owner:
+		return "owns"
+	}
+	return "could"
 }
 
 // answers says whether a copy's node told of it.

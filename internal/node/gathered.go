@@ -64,10 +64,7 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 				names = append(names, x.Name)
 				continue
 			}
-			g.silent[x.Name] = "it cannot be reached"
-			if why := n.unreachable[x.Name]; why != "" {
-				g.silent[x.Name] = why
-			}
+			g.silent[x.Name] = n.whySilent(x.Name)
 		}
 	})
 	var mu sync.Mutex
@@ -97,6 +94,18 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 	}
 	all.Wait()
 	return g
+}
+
+// whySilent says why there is no session with a node. The lock is held.
+func (n *Node) whySilent(node string) string {
+	why := n.unreachable[node]
+	if run, ok := n.reaches[node]; why == "" && ok {
+		why = run.Cause + ": " + run.Reason
+	}
+	if why == "" {
+		return "it was never reached"
+	}
+	return why
 }
 
 // ahead is by how much a clock that said wall is ahead of one that said asked before and answered after: what is sure of it, and 0 where
@@ -132,11 +141,12 @@ func (g *gathered) stateOf(a *catalog.Assignment) (admin.State, string) {
 	case a.Pending != nil:
 		return admin.Moving, "another owner is being chosen: " + a.Pending.Cause
 	case !answered && g.silent[owner] != "":
-		return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer here (%s)", owner, g.silent[owner])
+		return admin.Waiting, fmt.Sprintf("its owner's node %s does not answer here (%s); another copy takes over when the controller misses it too", owner,
+			g.silent[owner])
 	case !answered:
 		return admin.Recovering, "" // nobody was asked
 	case answer.From.Store != a.Owner.Store:
-		return admin.Waiting, fmt.Sprintf("its owner's data directory on node %s is gone; the copies keep what was confirmed", owner)
+		return admin.Moving, fmt.Sprintf("its owner's data directory on node %s is gone; another copy takes over", owner)
 	case answer.From != a.Owner:
 		return admin.Moving, fmt.Sprintf("node %s was started again; a copy takes over under a new epoch", owner)
 	case s == nil:

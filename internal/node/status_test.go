@@ -70,9 +70,9 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		state admin.State
 		why   string
 	}{
-		{run("c", 1), admin.Waiting, "node c does not answer here (refused: nobody listens)"},
+		{run("c", 1), admin.Waiting, "node c does not answer here (refused: nobody listens); another copy takes over when the controller misses it too"},
 		{run("a", 1), admin.Moving, "started again"},
-		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 2}, admin.Waiting, "is gone; the copies keep"},
+		{ident.Instance{Node: "a", Store: ident.StoreID{9}, Boot: 2}, admin.Moving, "is gone; another copy takes over"},
 		{ident.Instance{}, admin.Waiting, "no owner"},
 		{run("d", 1), admin.Recovering, ""},
 	} {

@@ -91,6 +91,7 @@ func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Kn
 		k.View = v
 		k.Voters = votersOf(v, &c)
 		k.NoQuorum = b.noQuorum(v, &c, k.Voters)
+		k.VotersDue = votersDue(v, &c, &g)
 		for _, p := range slices.SortedFunc(maps.Keys(g.waits), ident.Partition.Compare) {
 			k.Waits = append(k.Waits, g.waits[p])
 		}
@@ -127,6 +128,16 @@ func votersOf(v *catalog.View, c *consensus.Status) []string {
 		out = append(out, name)
 	}
 	return out
+}
+
+// votersDue says which change of the catalog's members its leader should make next, seen from here.
+func votersDue(v *catalog.View, c *consensus.Status, g *gathered) string {
+	var seats []control.Seat
+	for _, x := range v.Nodes() {
+		_, live := g.answers[x.Name]
+		seats = append(seats, control.Seat{ID: consensus.ID(x.Store), Zone: x.Zone, Live: live, Draining: x.Draining})
+	}
+	return control.Voters(c.Leader, seats, c.Voters, c.Learners).String()
 }
 
 // noQuorum says why the catalog cannot be changed, as far as this node can tell.

@@ -161,6 +161,8 @@ type Known struct {
 	Waits    []Waiting
 	// Voters are the nodes that vote on the catalog; one that has gone from it is "".
 	Voters []string
+	// VotersDue says which change of the catalog's members comes next, as Voters has it; "" if none is due.
+	VotersDue string
 	// Ends are the ends of logs that their owners told before the copies were asked.
 	Ends map[ident.Partition]End
 }

@@ -22,7 +22,7 @@ type Obstacle struct {
 type End struct{ Position, Confirmed uint64 }
 
 // Unhealthy says what keeps a cluster from being healthy: every registered node is live and its store takes writes, the catalog can be
-// changed, and every durable partition is served by its owner with no transition pending, with as many copies as it wants and can have, and
+// changed and has the voters that it should have, and every durable partition is served by its owner with no transition pending, with as many copies as it wants and can have, and
 // with every copy holding durably what its owner had when it was asked first. It says at most MaxConditions, nodes before partitions; total
 // is how many there are. Source: issue 4, "wait healthy".
 func Unhealthy(k Known) (list []Obstacle, total int) {
@@ -30,6 +30,8 @@ func Unhealthy(k Known) (list []Obstacle, total int) {
 	var out []Obstacle
 	if k.NoQuorum != "" {
 		out = append(out, Obstacle{"catalog", k.NoQuorum, "tanist node list"})
+	} else if k.VotersDue != "" {
+		out = append(out, Obstacle{"catalog", k.VotersDue, "tanist node list"})
 	}
 	for _, n := range k.View.Nodes() {
 		switch x := s.nodes[n.Name]; {

@@ -47,6 +47,7 @@ func TestHealthy(t *testing.T) {
 	}{
 		"it is":                      {func(*Known) {}, ""},
 		"no leader":                  {func(k *Known) { k.NoQuorum = "no node leads" }, "catalog: no node leads > tanist node list"},
+		"a node is to get a vote":    {func(k *Known) { k.VotersDue = VoterChange{Move: AddVoter}.String() }, "catalog: a node is to get a vote > tanist node list"},
 		"a follower's node is away":  {func(k *Known) { k.Nodes[2].Live, k.Nodes[2].Reason = false, "refused" }, "node c: it is not live: refused > tanist node list\nq: c is not live > tanist status q"},
 		"the owner's node is away":   {func(k *Known) { k.Nodes[0].Live = false }, "node a: it is not live > tanist node list\nq: its owner's node a is not live > tanist status q"},
 		"a store is closed":          {func(k *Known) { k.Nodes[1].Closed, k.Nodes[1].Reason = true, "EIO" }, "node b: its store takes no more writes: EIO > tanist node list\nq: b takes no more writes > tanist status q"},

@@ -34,6 +34,14 @@ type VoterChange struct {
 	ID   uint64
 }
 
+// String says a change in words, as of one that is due.
+func (c VoterChange) String() string {
+	return [...]string{
+		"", "a node is to become its member, or to give up its vote", "a node is to get a vote", "a member is to go whose node has gone",
+		"its leader is to hand on",
+	}[c.Move]
+}
+
 // Voters says the next change of the catalog's membership, decided by its leader, whose number is self; NoMove if all is well. Members
 // whose nodes have gone are removed, nodes that are no members learn, and an odd number vote, as many as MaxVoters, the nodes and those
 // of them that can be reached allow: of two nodes one votes, of three all. A draining voter gives way to a learner that is not draining.
