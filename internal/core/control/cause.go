@@ -72,12 +72,12 @@ const (
 	OwnerRestarted
 	// OwnerReplaced: the owner's store has left the cluster, and another is registered in its node's place. The others must do without.
 	OwnerReplaced
-	// PromiseAhead: an admitted copy has promised an epoch that the catalog knows nothing of. A controller died, or withdrew, between a
+	// PromiseAhead: a copy of the assignment has promised an epoch that the catalog knows nothing of. A controller died, or withdrew, between a
 	// seal and a commit. The copy refuses its owner until there is an owner at that epoch or above.
 	PromiseAhead
 	// OwnerSuspected: the owner's node is suspected in the very run that owns.
 	OwnerSuspected
-	// PromiseMet: an admitted copy has promised the epoch of the transition that is pending. Nothing is to be recorded anew, and it is not
+	// PromiseMet: a copy of the assignment has promised the epoch of the transition that is pending. Nothing is to be recorded anew, and it is not
 	// to be withdrawn either: the copy would have promised ahead of the catalog at once.
 	PromiseMet
 )
@@ -105,8 +105,9 @@ type Promise struct {
 // CauseOf says why a partition needs a transition, from the catalog, from what is suspected, and from the promises that its copies have
 // reported; Why is NoReason if it needs none. Where there are several reasons, one that is certain goes before a suspicion.
 //
-// A promise is a reason only of a store that the assignment admits: nobody waits for another's. Where a transition is pending that seals at
-// that epoch or above, it is a reason to finish that one. Source: design 2 §3 and §4.
+// A promise is a reason only of a store that the assignment names, be it a learner's, which could not learn below its promise: nobody waits
+// for another's. Where a transition is pending that seals at that epoch or above, it is a reason to finish that one. Source: design 2 §3
+// and §4.
 func CauseOf(a *catalog.Assignment, nodes Nodes, suspects Suspects, promises []Promise) Reason {
 	if text := Cause(a, nodes); text != "" {
 		return Reason{Why: OwnerRestarted, Text: text}
@@ -129,7 +130,7 @@ func promisedAbove(a *catalog.Assignment, promises []Promise) Reason {
 	highest := Reason{Epoch: a.Epoch}
 	for _, p := range promises {
 		switch {
-		case !admitted(a, p.Node, p.Store) || p.Epoch <= a.Epoch || p.Epoch < highest.Epoch:
+		case !a.Names(p.Store) || p.Epoch <= a.Epoch || p.Epoch < highest.Epoch:
 			continue
 		case p.Epoch > highest.Epoch:
 			highest = Reason{Why: PromiseAhead, Epoch: p.Epoch}
@@ -169,10 +170,10 @@ func Pend(a *catalog.Assignment, r Reason, now int64) catalog.Pending {
 	return p
 }
 
-// MayCancel reports whether a pending failover may be withdrawn: nothing is a reason any more, not even a promise that it meets, and the controller that asks has
-// recorded it itself in its present term and has sent no seal of it, to anyone. sent is the moment of sending, not of an answer: that may
-// be lost, and the promise not. Of a transition that another controller or an earlier term recorded, nobody knows. Otherwise it is
-// finished, and a tie keeps the present owner instance in place. Source: design 2 §4.
+// MayCancel reports whether a pending failover may be withdrawn: nothing is a reason any more, not even a promise that it meets, and the
+// controller that asks has recorded it itself in its present term and has sent no seal of it, to anyone. sent is the moment of sending, not
+// of an answer: that may be lost, and the promise not. Of a transition that another controller or an earlier term recorded, nobody knows.
+// Otherwise it is finished, and a tie keeps the present owner instance in place. Source: design 2 §4.
 func MayCancel(now Reason, recordedHere, sent bool) bool {
 	return now.Why == NoReason && recordedHere && !sent
 }

@@ -96,6 +96,9 @@ func TestCausesOfATransition(t *testing.T) {
 	a.Owner, a.Pending = instance("a", 5), nil
 	pending := three(4)
 	pending.Owner, pending.Pending.Epoch = a.Owner, 6
+	learns := three(4)
+	learns.Owner, learns.Pending = a.Owner, nil
+	learns.Learners = []catalog.Member{{Node: "b", Store: ident.StoreID{'x'}}}
 	wiped := instance("a", 6)
 	wiped.Store = ident.StoreID{'z'}
 	well := runs{instance("a", 5), instance("b", 1), instance("c", 1)}
@@ -122,7 +125,10 @@ func TestCausesOfATransition(t *testing.T) {
 		"promises above its epoch": {a, well, suspects{gone}, []Promise{promise("c", 7), promise("a", 5), promise("b", 7)}, Reason{
 			Why: PromiseAhead, Text: "b, c promised epoch 7, while the catalog is at 4", By: []string{"b", "c"}, Epoch: 7,
 		}},
-		"a promise of a store that is not admitted": {a, well, nil, []Promise{{"b", ident.StoreID{'x'}, 9}, promise("d", 9)}, Reason{}},
+		"a promise of a store that has no place": {a, well, nil, []Promise{{"b", ident.StoreID{'x'}, 9}, promise("d", 9)}, Reason{}},
+		"a learner that cannot learn": {learns, well, nil, []Promise{{"b", ident.StoreID{'x'}, 5}}, Reason{
+			Why: PromiseAhead, Text: "b promised epoch 5, while the catalog is at 4", By: []string{"b"}, Epoch: 5,
+		}},
 		"a promise that is pending": {pending, well, nil, []Promise{promise("b", 6), promise("c", 5)}, Reason{
 			Why: PromiseMet, Text: "b promised epoch 6, while the pending transition is at 6", By: []string{"b"}, Epoch: 6,
 		}},
