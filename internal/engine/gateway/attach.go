@@ -18,6 +18,7 @@ type attachment struct {
 	idle     bool       // nothing was in hand at the last sweep
 	dirty    bool       // on the shard's list for the next Flush
 	gone     bool       // the partition was deleted
+	undo     bool       // an owner may still be closed for a deletion that was refused, or that nobody waits for
 	stopped  []*session // held by Flow until out is short again
 	requests []*request // not answered, in order
 	p        ident.Partition
@@ -180,6 +181,9 @@ func (a *attachment) attached(m protocol.Attached) {
 	a.out.expect(a.sh, m.Expect)
 	a.resubscribe()
 	a.resendSettles()
+	if a.undo {
+		a.reopen()
+	}
 	for _, r := range a.requests {
 		r.asked = false
 	}

@@ -30,6 +30,7 @@ type harness struct {
 	state   *catalog.State
 	index   uint64
 	refuse  error // of proposals
+	mute    bool  // proposals are not answered
 	owners  map[ident.Partition]*fakeOwner
 	started map[ident.Partition]bool      // nil: all
 	copies  map[ident.Partition]*fakeCopy // that follow, beside the shard
@@ -76,6 +77,9 @@ func (h *harness) propose(items ...catalog.Item) {
 
 // Propose implements Proposer.
 func (h *harness) Propose(cmd []byte, done func(catalog.Result, error)) {
+	if h.mute {
+		return
+	}
 	if h.refuse != nil {
 		done(catalog.Result{}, h.refuse)
 		return

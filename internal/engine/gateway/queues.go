@@ -226,9 +226,10 @@ func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, c protoc
 	})
 }
 
-// reopen undoes Close. On a later stream there is nothing to undo: closing does not outlive an owner, and a new one is asked
-// anew.
+// reopen undoes Close. It is said again on each later stream, for it may have been lost with this one, until another Close has found the
+// owner open: closing outlives a stream. It does not outlive an owner.
 func (a *attachment) reopen() {
+	a.undo = true
 	if !a.gone && a.state == open {
 		a.to.Send(protocol.Reopen{To: a.address()})
 	}

@@ -71,6 +71,9 @@ func (a *attachment) answered(id uint64, c protocol.Counted, g protocol.GetDone)
 	for i, r := range a.requests {
 		if r.id == id {
 			a.requests = append(a.requests[:i], a.requests[i+1:]...)
+			if _, closed := r.what.(protocol.Close); closed && c.Refused == "" {
+				a.undo = false
+			}
 			r.done(c, g, nil)
 			return
 		}

@@ -262,6 +262,36 @@ func TestDeleteAsksTheOwnerFirst(t *testing.T) {
 	}
 }
 
+// What undoes a Close may be lost with its stream: it is said again on the next, until another Close found the owner open.
+func TestReopenIsSaidAgain(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	del := func() {
+		h.do(func() { c.s.DeleteQueue("q", false, false, func(_ uint32, e *broker.Error) { c.result("delete", e) }) })
+	}
+	again := func() int {
+		before := len(all[protocol.Reopen](o))
+		o.say(protocol.NotServing{Partition: o.p, Stream: o.stream})
+		h.sim.RunFor(time.Second)
+		return len(all[protocol.Reopen](o)) - before
+	}
+	if n := again(); n != 0 {
+		t.Errorf("%d times, and nothing was closed", n)
+	}
+	h.refuse = errors.New("closed")
+	del()
+	if n := again(); n != 1 {
+		t.Errorf("%d times after a deletion was refused", n)
+	}
+	h.refuse = nil
+	h.mute = true
+	del()
+	if n := again(); n != 0 {
+		t.Errorf("%d times while a deletion is under way", n)
+	}
+}
+
 func TestRequestsToAnOwnerThatIsAway(t *testing.T) {
 	h := newHarness(t, Limits{})
 	c := h.client()

@@ -238,6 +238,43 @@ func TestCloseAndReopen(t *testing.T) {
 	}
 }
 
+// A gateway that is cut off asks again for what it has no answer to: its own Close is no reason to refuse it. Nobody but who closed a
+// queue reopens it.
+func TestCloseIsAskedAgain(t *testing.T) {
+	w, g := queueWorld(t, nil)
+	other := w.gateway(1)
+	other.attach(1)
+	ask := func(g *fakeGateway, request uint64) string {
+		g.send(protocol.Close{To: g.to(), Request: request})
+		w.settle()
+		a := take[protocol.Counted](g)
+		if len(a) != 1 || a[0].Request != request {
+			t.Fatalf("answers %+v", a)
+		}
+		return a[0].Refused
+	}
+	if why := ask(g, 7); why != "" {
+		t.Fatal(why)
+	}
+	g.attach(1)
+	if why := ask(g, 7); why != "" {
+		t.Errorf("asked again: %s", why)
+	}
+	if why := ask(g, 8); why == "" {
+		t.Error("another deletion was let in")
+	}
+	other.send(protocol.Reopen{To: other.to()})
+	w.settle()
+	if why := ask(other, 7); why == "" {
+		t.Error("a gateway reopened what another had closed")
+	}
+	g.send(protocol.Reopen{To: g.to()})
+	w.settle()
+	if why := ask(other, 8); why != "" {
+		t.Errorf("after it was reopened: %s", why)
+	}
+}
+
 // TestStoppingRefusesNothing shows that what comes while an owner stops is not refused: it has no answer but that the stream ends, and
 // is asked again where the partition is owned next.
 func TestStoppingRefusesNothing(t *testing.T) {

@@ -78,6 +78,7 @@ type replica struct {
 type ending struct {
 	closing  string // why it admits nothing: about to be deleted, or stopping
 	closedBy *inlet // who asked for that
+	request  uint64 // its number there
 	stopped  []func()
 }
 
@@ -273,7 +274,7 @@ func (r *replica) request(msg any) {
 	case protocol.Close:
 		r.close(m)
 	case protocol.Reopen:
-		r.reopened(nil)
+		r.reopen(m)
 	case protocol.DeadLettered:
 		r.deadLettered(m)
 	case protocol.Read:

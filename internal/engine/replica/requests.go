@@ -166,7 +166,8 @@ func (r *replica) close(m protocol.Close) {
 		return // as for subscribe
 	}
 	answer := r.counted(in, m.Request)
-	switch {
+	switch e := r.ending; {
+	case e != nil && e.closedBy == in && e.request == m.Request: // asked again: the answer was lost with its stream
 	case r.closing() != "":
 		answer.Refused = r.closing()
 	case m.IfUnused && answer.Consumers > 0:
@@ -174,7 +175,7 @@ func (r *replica) close(m protocol.Close) {
 	case m.IfEmpty && (answer.Ready+answer.Unsettled > 0 || r.staged > 0):
 		answer.Refused = "not empty"
 	default:
-		r.ending = &ending{closing: "about to be deleted", closedBy: in}
+		r.ending = &ending{closing: "about to be deleted", closedBy: in, request: m.Request}
 	}
 	in.reply.Send(answer)
 }
@@ -191,6 +192,13 @@ func (r *replica) askDelete(reason string) {
 			box.Post(reopen{err})
 		}
 	})
+}
+
+// reopen undoes close for the gateway that asked for it.
+func (r *replica) reopen(m protocol.Reopen) {
+	if in := r.inlet(&m.To); in != nil && r.ending != nil && r.ending.closedBy == in {
+		r.reopened(nil)
+	}
 }
 
 // reopened undoes close: the resource was not deleted.
