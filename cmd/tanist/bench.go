@@ -29,7 +29,7 @@ type benchOptions struct {
 	metrics, dir, size string
 	urls, vs           []string
 	pid, nodes, repeat int
-	json               bool
+	json, keep         bool
 	load               bench.Load
 }
 
@@ -121,6 +121,10 @@ func (o *benchOptions) scratch(do func(program, dir string) error) error {
 	}
 	if err := do(program, dir); err != nil {
 		return err // with the directory left, for its log
+	}
+	if o.keep {
+		_, err = fmt.Fprintf(os.Stderr, "Data and logs are in %s\n", dir)
+		return err
 	}
 	return os.RemoveAll(dir)
 }

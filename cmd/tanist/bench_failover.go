@@ -33,7 +33,7 @@ again with that node, and reads everything back. Each kill is done so often, wit
 Publishers are connected to the other nodes, except with --kill own: there they are connected to the node that is killed, and go on at
 another.
 
-Of each repeat it prints the longest time between two confirms of a queue or stream before the kill and from then on, how soon all of them
+Of each repeat it prints the longest time between two confirms of a queue or stream before the kill and from then on, when after the kill that one began, how soon all of them
 had confirmed a message sent after the kill, and what became of the messages: unknown or refused to the publisher, lost (confirmed and not
 there), there twice, out of order, at another offset than a reader had seen. The phases of a change of owner are those of the evidence, in
 milliseconds since the kill. Verdicts are for three nodes with three copies.
@@ -67,6 +67,7 @@ there and starts a node again; tools/rabbitmq-cluster is one for RabbitMQ.`,
 	p.DurationVar(&o.plan.Before, "at", 5*time.Second, "how long to measure before the kill")
 	p.DurationVar(&o.plan.After, "duration", 5*time.Second, "how long to go on after the kill, or after the node was let go on")
 	p.IntVar(&o.repeat, "repeat", 20, "how often each")
+	p.BoolVar(&o.keep, "keep", false, "leave the data and logs of the nodes that are started")
 	p.StringSliceVar(&o.vs, "vs", nil, "nodes of another broker on this machine to do the same to, amqp://USER:PASSWORD@HOST:PORT/,…")
 	p.StringVar(&o.control, "vs-control", "", "with --vs: the command that tells who leads there and starts nodes")
 	return c
@@ -186,7 +187,7 @@ func (r planResult) print(w io.Writer) error {
 			rows = append(rows, failoverRow(run))
 		}
 	}
-	if err := table(w, "BROKER KILLED PAUSE-BEFORE PAUSE SERVE RECONNECT CLOSED EPOCHS PUBLISHED CONFIRMED UNKNOWN NACKED LOST DUPLICATE REORDERED MOVED OTHER", rows); err != nil {
+	if err := table(w, "BROKER KILLED PAUSE-BEFORE PAUSE PAUSE-AT SERVE RECONNECT CLOSED EPOCHS PUBLISHED CONFIRMED UNKNOWN NACKED LOST DUPLICATE REORDERED MOVED OTHER", rows); err != nil {
 		return err
 	}
 	if err := r.printPhases(w); err != nil {
@@ -202,7 +203,7 @@ func failoverRow(r bench.FailoverRun) []string {
 		epochs = fmt.Sprintf("+%d", r.Moved)
 	}
 	row := []string{
-		r.Broker, r.Node, fmt.Sprintf("%.1f", r.Before), fmt.Sprintf("%.1f", r.Pause), fmt.Sprintf("%.1f", r.Served),
+		r.Broker, r.Node, fmt.Sprintf("%.1f", r.Before), fmt.Sprintf("%.1f", r.Pause), fmt.Sprintf("%.0f", r.PauseAt), fmt.Sprintf("%.1f", r.Served),
 		known(r.Reconnected, "%.1f"), fmt.Sprint(r.Closed), epochs,
 	}
 	for _, n := range []int64{

@@ -59,6 +59,7 @@ type FailoverRun struct {
 	Node        string    `json:"node"`
 	Before      float64   `json:"longest_pause_before_ms"` // between two confirms of a resource
 	Pause       float64   `json:"longest_pause_ms"`        // likewise, from the last confirm before the kill on
+	PauseAt     float64   `json:"longest_pause_began_ms"`  // since the kill
 	Served      float64   `json:"all_serve_ms"`            // until every resource had confirmed a message that was sent after the kill
 	Reconnected float64   `json:"reconnected_ms"`          // of who lost its connection: from when it could publish again until a confirm
 	Closed      int64     `json:"closed_connections"`
@@ -322,18 +323,21 @@ func (f *failover) measure(from, killed, to time.Duration) {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	for _, l := range f.crowd.lanes {
 		l.mu.Lock()
-		before, last := l.book.Pause(from, killed), killed
+		before, _ := l.book.Pause(from, killed)
+		last := killed
 		if at, ok := l.book.LastConfirm(killed); ok {
 			last = at
 		}
-		after := l.book.Pause(last, to)
+		after, began := l.book.Pause(last, to)
 		served, ok := l.book.Served(killed)
 		l.mu.Unlock()
 		if !ok {
 			served = to
 		}
 		f.out.Before = max(f.out.Before, ms(before))
-		f.out.Pause = max(f.out.Pause, ms(after))
+		if ms(after) > f.out.Pause {
+			f.out.Pause, f.out.PauseAt = ms(after), ms(began-killed)
+		}
 		f.out.Served = max(f.out.Served, ms(served-killed))
 	}
 }

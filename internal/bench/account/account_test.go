@@ -165,11 +165,11 @@ func TestPauses(t *testing.T) {
 		id := l.Publish(uint32(1+i/4), (at-8)*ms)
 		l.Resolve(id.Number, Confirmed, at*ms)
 	}
-	for _, c := range []struct{ from, to, want time.Duration }{
-		{10, 55, 30}, {0, 55, 30}, {55, 210, 145}, {60, 210, 140}, {200, 300, 90}, {300, 400, 100},
+	for _, c := range []struct{ from, to, want, began time.Duration }{
+		{10, 55, 30, 20}, {0, 55, 30, 20}, {55, 210, 145, 55}, {60, 210, 140, 60}, {200, 300, 90, 210}, {300, 400, 100, 300},
 	} {
-		if got := l.Pause(c.from*ms, c.to*ms); got != c.want*ms {
-			t.Errorf("from %d to %d: %v, want %v", c.from, c.to, got, c.want*ms)
+		if got, began := l.Pause(c.from*ms, c.to*ms); got != c.want*ms || began != c.began*ms {
+			t.Errorf("from %d to %d: %v at %v, want %v at %v", c.from, c.to, got, began, c.want*ms, c.began*ms)
 		}
 	}
 	if at, ok := l.LastConfirm(54 * ms); !ok || at != 50*ms {

@@ -6,9 +6,8 @@ import (
 )
 
 // Pause is the longest time without a confirm between from and to: between two confirms, between from and the first, or between the last
-// and to.
-func (l *Ledger) Pause(from, to time.Duration) time.Duration {
-	var longest time.Duration
+// and to. began is when it began.
+func (l *Ledger) Pause(from, to time.Duration) (longest, began time.Duration) {
 	last := from
 	for _, at := range l.confirms {
 		if at <= from {
@@ -17,10 +16,15 @@ func (l *Ledger) Pause(from, to time.Duration) time.Duration {
 		if at >= to {
 			break
 		}
-		longest = max(longest, at-last)
+		if at-last > longest {
+			longest, began = at-last, last
+		}
 		last = at
 	}
-	return max(longest, to-last)
+	if to-last > longest {
+		longest, began = to-last, last
+	}
+	return longest, began
 }
 
 // LastConfirm is when the last confirm came that came no later than at; false if none did.
