@@ -228,6 +228,8 @@ var ownerScripts = []script{
 	{"a restart has an epoch of its own", "", queue(
 		owned("q", 1, "n/1", "created"), crash(), restart(), owned("q", 2, "n/2", "restart"), owned("q", 2, "n/2", ""))},
 	{"a fault that may take an owner away", "", queue(owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, owned("q", 2, "n/2", ""))},
+	{"a doubted owner is replaced", "", queue(
+		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Doubted, Owner: "n/1"}, owned("q", 2, "m/1", ""))},
 	{"damage that was injected", "", queue(
 		pub(1, "q"), ok(1), Event{Kind: Injected}, of(Damaged, "q"), drained("q"))},
 	{"a settle that was damaged", "", queue(
@@ -241,6 +243,10 @@ var ownerScripts = []script{
 	{"an epoch rises without a cause", RuleCause, queue(owned("q", 1, "n/1", ""), restart(), owned("q", 2, "n/2", ""))},
 	{"an epoch rises when all is calm", RuleCause, queue(
 		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Calm}, owned("q", 2, "n/2", ""))},
+	{"another owner is replaced than the one that was doubted", RuleCause, queue(
+		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Doubted, Owner: "o/1"}, owned("q", 2, "m/1", ""))},
+	{"an owner is replaced that is not doubted any more", RuleCause, queue(
+		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Doubted, Owner: "n/1"}, Event{Kind: Calm}, owned("q", 2, "m/1", ""))},
 	{"damage from nowhere", RuleDamage, queue(of(Damaged, "q"))},
 	{"totals that do not add up", RuleCounters, queue(Event{Kind: Totals, Admitted: 6, Confirmed: 3})},
 	{"an undeclared resource", RuleHistory, []Event{got("x", 1, 1)}},

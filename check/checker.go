@@ -61,6 +61,8 @@ type Checker struct {
 	publishes  map[uint64]*publish
 	readers    map[uint64]*reader
 	ended      map[string]bool // owners whose runs are over
+	doubted    map[string]bool // owners
+	exact      bool            // all owners are named that may be doubted
 	disturbed  bool
 	scattered  bool // it ever was
 	anyDamage  bool
@@ -87,6 +89,7 @@ func New() *Checker {
 		publishes: map[uint64]*publish{},
 		readers:   map[uint64]*reader{},
 		ended:     map[string]bool{},
+		doubted:   map[string]bool{},
 	}
 }
 
@@ -149,6 +152,10 @@ func (c *Checker) Observe(e Event) {
 	case Calm:
 		c.run++
 		c.disturbed = false
+		clear(c.doubted)
+	case Doubted:
+		c.exact = true
+		c.doubted[e.Owner] = true
 	case Declared:
 		c.declare(e)
 	case Publish:
@@ -307,11 +314,16 @@ func (c *Checker) owned(r *resource, e Event) {
 		c.fail(RuleEpoch, r, 0, "epoch %d after %d", e.Epoch, r.epoch)
 	case e.Epoch == r.epoch && e.Owner != r.owner:
 		c.fail(RuleEpoch, r, 0, "epoch %d has the owners %s and %s", e.Epoch, r.owner, e.Owner)
-	case e.Epoch > r.epoch && !c.ended[r.owner] && !c.disturbed && (e.Cause == "" || c.restarts == r.restarts):
+	case e.Epoch > r.epoch && !c.mayLose(r.owner) && (e.Cause == "" || c.restarts == r.restarts):
 		c.fail(RuleCause, r, 0, "epoch %d → %d, owner %s → %s, cause %q, %d restarts since", r.epoch, e.Epoch, r.owner, e.Owner,
 			e.Cause, c.restarts-r.restarts)
 	}
 	r.epoch, r.owner, r.restarts = e.Epoch, e.Owner, c.restarts
+}
+
+// mayLose reports whether an owner may rightly be replaced: it has ended, or something was done to it.
+func (c *Checker) mayLose(owner string) bool {
+	return c.ended[owner] || c.doubted[owner] || c.disturbed && !c.exact
 }
 
 func (c *Checker) damaged(r *resource, _ Event) {

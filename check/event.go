@@ -38,6 +38,9 @@ const (
 	// with two consumers at once. Owner, if not empty, is an owner whose run has ended. Sessions go on, but for those that are Closed.
 	Disturbed Kind = "disturbed"
 	Calm      Kind = "calm"
+	// Doubted says that from now on, until Calm, Owner may rightly lose what it owns though it runs. Whoever records it once records it of
+	// all: an owner that is not doubted, and has not ended, is then never to be replaced, however Disturbed the others are.
+	Doubted Kind = "doubted"
 	// Publish gives Message with Digest to Targets, on Lane of Session. Messages of one lane keep their order. Message
 	// numbers are unique in a history.
 	Publish Kind = "publish"

@@ -41,6 +41,10 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		// The same, with the mistake put back, once clients made bindings and used them on other nodes.
 		"a binding, mandatory":     {Seed: 9, Nodes: 3, For: 250 * time.Millisecond},
 		"a binding, not mandatory": {Seed: 1, Nodes: 3, For: time.Second},
+		// A controller whose process had stood still held its own silence against the others.
+		"a controller stands still": {Seed: 6097, Nodes: 3, Small: true},
+		// A node that had just started, and led, had not read its catalog yet and took every other voter for one without a node.
+		"a leader without a catalog": {Seed: 6285, Nodes: 3, Small: true},
 	} {
 		t.Run(what, func(t *testing.T) { show(t, Run(opt)) })
 	}

@@ -44,6 +44,9 @@ func (s *site) boot() {
 		return
 	}
 	h.node = n
+	if s.troubles > 0 {
+		s.doubt()
+	}
 	w.stores[n.Local().Store] = s.witness
 	if w.cluster() && (s != w.sites[0] || s.wiped) && s.enrolled != n.Local().Store {
 		s.enrol(h)

@@ -39,6 +39,8 @@ func (s *site) injectCluster(p planned) {
 			o.bootAfter(between(p.b>>(8*o.index()), 0, 2*time.Second))
 		}
 	case FaultBreak:
+		s.doubt()
+		s.other(p.a).doubt()
 		w.net.Break(s.name, s.other(p.a).name)
 	case FaultCut:
 		w.cut(s, p)
@@ -77,10 +79,12 @@ func (s *site) bootAfter(d time.Duration) {
 // cut keeps a node from hearing another, or being heard by it, or both; or from all others; for a while.
 func (w *world) cut(s *site, p planned) {
 	var cuts []link
+	troubled := []*site{s}
 	for i, o := range w.sites {
 		if o == s || p.a%3 > 0 && o != s.other(p.b) {
 			continue
 		}
+		troubled = append(troubled, o)
 		if way := p.c >> (2 * i) % 4; way != 1 {
 			cuts = append(cuts, link{s.name, o.name})
 		}
@@ -92,7 +96,7 @@ func (w *world) cut(s *site, p planned) {
 		w.say("CUT %s → %s", c.from, c.to)
 		w.net.Cut(c.from, c.to)
 	}
-	w.lasts(between(p.a>>8, 50*time.Millisecond, 5*time.Second), func() {
+	w.lasts(between(p.a>>8, 50*time.Millisecond, 5*time.Second), troubled, func() {
 		for _, c := range cuts {
 			w.net.Restore(c.from, c.to)
 		}
@@ -106,6 +110,7 @@ func (w *world) slow(s *site, p planned) {
 		most = between(p.a, 30*time.Millisecond, 700*time.Millisecond)
 	}
 	var slowed []link
+	troubled := []*site{s}
 	for i, o := range w.sites {
 		if o == s {
 			continue
@@ -116,24 +121,44 @@ func (w *world) slow(s *site, p planned) {
 		if p.c>>(2*i)&2 == 0 {
 			slowed = append(slowed, link{o.name, s.name})
 		}
+		troubled = append(troubled, o)
 	}
 	for _, l := range slowed {
 		w.links[l] = most
 	}
-	w.lasts(between(p.b, 100*time.Millisecond, 5*time.Second), func() {
+	w.lasts(between(p.b, 100*time.Millisecond, 5*time.Second), troubled, func() {
 		for _, l := range slowed {
 			delete(w.links, l)
 		}
 	})
 }
 
-// lasts counts a fault among those that are on, until end is called.
-func (w *world) lasts(d time.Duration, end func()) {
+// silentFor is how long a node may stand still without its owners being doubted: less than the liveness expiry, by what a heartbeat takes.
+const silentFor = 1200 * time.Millisecond
+
+// lasts counts a fault among those that are on, until end is called. What the troubled places own may rightly be taken from them, and from
+// runs that begin there meanwhile.
+func (w *world) lasts(d time.Duration, troubled []*site, end func()) {
 	w.hurting++
+	for _, s := range troubled {
+		s.troubles++
+		s.doubt()
+	}
 	w.sim.At(w.sim.Now()+d, func() {
 		w.hurting--
+		for _, s := range troubled {
+			s.troubles--
+			s.doubt()
+		}
 		end()
 	})
+}
+
+// doubt says that the run at a place may rightly lose what it owns.
+func (s *site) doubt() {
+	if h := s.host; h != nil && h.node != nil && s.w.cluster() {
+		s.w.see(check.Event{Kind: check.Doubted, Owner: h.instance()})
+	}
 }
 
 // pause stops the process of a node as SIGSTOP does.
@@ -144,7 +169,11 @@ func (h *host) pause(d time.Duration) {
 		return
 	}
 	w.net.Pause(h.site.name)
-	w.lasts(d, func() {
+	var troubled []*site
+	if d > silentFor {
+		troubled = append(troubled, h.site)
+	}
+	w.lasts(d, troubled, func() {
 		if h.site.host == h && !h.exec.Paused() {
 			w.net.Resume(h.site.name)
 		}

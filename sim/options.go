@@ -94,6 +94,7 @@ type Counts struct {
 	Read, Cursors, Declared, Deleted, Purges uint64
 	Runs, Sessions                           uint64
 	Damaged                                  uint64
+	Epochs                                   uint64 // begun after a resource's first
 }
 
 // Failed reports whether a promise was broken.

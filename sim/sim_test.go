@@ -161,6 +161,7 @@ func TestOneSeed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	opt.Small = os.Getenv("SIM_SMALL") != ""
 	switch f := os.Getenv("SIM_FAULTS"); f {
 	case "":
 	case "none":

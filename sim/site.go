@@ -29,6 +29,7 @@ type site struct {
 	peers    []mesh.Peer // that the node was told of last
 	enrolled ident.StoreID
 	wiped    bool // it has lost its disk once
+	troubles int  // faults that last, of which its runs may lose what they own
 }
 
 // newSite makes the place of node i, counted from 0.
@@ -251,6 +252,9 @@ func (h *host) watch() {
 			k := w.known[t.key]
 			if a.Epoch < k.epoch || a.Epoch == k.epoch && a.Owner.String() == k.owner {
 				continue
+			}
+			if k.owner != "" {
+				w.counts.Epochs++
 			}
 			w.known[t.key] = known{a.Epoch, a.Owner.String()}
 			w.see(check.Event{Kind: check.Owned, Resource: t.key, Epoch: a.Epoch, Owner: a.Owner.String()})

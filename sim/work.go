@@ -132,7 +132,7 @@ func (c *client) body(id uint64) []byte {
 	rng := c.w.rng
 	size := 8 + rng.IntN(300)
 	if rng.IntN(60) == 0 {
-		size = 8 + rng.IntN(min(200_000, int(c.w.storage.FileSize)))
+		size = 8 + rng.IntN(c.w.largest)
 	}
 	body := make([]byte, size)
 	for i := 0; i < len(body); i += 8 {

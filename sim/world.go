@@ -25,6 +25,7 @@ type world struct {
 	storage  storage.Options
 	// snapshots is after how many entries a state is saved.
 	snapshots uint64
+	largest   int    // bytes of a body, about
 	policy    string // that resources are declared with
 	judge     *check.Checker
 	rng       *rand.Rand // of load and faults
@@ -75,14 +76,16 @@ func newWorld(opt Options) *world {
 		w.net.Delay = w.delay
 		w.links = map[link]time.Duration{}
 	}
+	w.largest = 200_000
 	w.snapshots = 1 << w.rng.IntN(11)
 	w.storage = storage.Options{
-		FileSize: 256 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
+		FileSize: 64 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
 		ScrubEvery: 50 * time.Millisecond,
 	}
 	if opt.Small {
 		w.targets = few(w.targets, opt.Seed)
 		w.storage.FileSize = 32 << 10 << w.rng.IntN(4)
+		w.largest = 40_000
 	}
 	for _, t := range w.targets {
 		t.gone = true

@@ -23,6 +23,9 @@ func (d *Detector) Tick(now time.Duration) (found []Finding, wake time.Duration,
 			n.present = nil
 		}
 	}
+	if d.waits {
+		d.wake = min(d.wake, now+d.limits.LivenessTTL/3) // however late the next time may be: so that it sees when it could not run itself
+	}
 	return found, d.wake, d.waits
 }
 

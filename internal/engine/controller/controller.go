@@ -71,7 +71,8 @@ type Waiting struct {
 type Controller struct {
 	env     Env
 	box     exec.Mailbox
-	leading bool
+	elected bool                      // this node leads
+	leading bool                      // and decides
 	peers   map[string]ident.Instance // that there is a session with
 	watch   watch
 	open    map[ident.Partition]*transition
@@ -136,12 +137,16 @@ func (c *Controller) PeerDown(peer ident.Instance, e control.Ending) { c.box.Pos
 func (c *Controller) Receive(msg any) {
 	switch m := msg.(type) {
 	case applied:
-		c.started = true
+		if !c.started {
+			c.started = true
+			c.lead(c.elected)
+		}
 		for _, ch := range m {
 			c.changed(ch)
 		}
 	case leads:
-		c.lead(m.leading)
+		c.elected = m.leading
+		c.lead(m.leading && c.started)
 	case peerUp:
 		c.peers[m.peer.Node] = m.peer
 		c.sessionBegan(m.peer)
@@ -181,7 +186,8 @@ func (c *Controller) Receive(msg any) {
 	}
 }
 
-// lead begins to decide, from the catalog as it is, or stops.
+// lead begins to decide, from the catalog as it is, or stops. Before the first Apply nothing is decided: to a node that begins, a catalog
+// that it has not read yet looks like one without nodes, of which every member would have to go.
 func (c *Controller) lead(leading bool) {
 	if leading == c.leading {
 		return
