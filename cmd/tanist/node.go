@@ -176,8 +176,9 @@ func newNodeReplace() *cobra.Command {
 		Use: "replace NAME", Short: "Make a token for a node that takes the place of a lost one", Args: cobra.ExactArgs(1),
 		Long: `Makes a token with which a node with an empty data directory joins under the name of one that is lost, and takes its places. Refused while
 the node lives. Only for a node whose data directory is lost: where it still exists, start the node with it instead. From the join on the old
-directory is of no more use. Queues and streams that the lost node followed get their copies back from the others. Those that it owned wait
-from then on: no other node takes them over yet, though the copies keep what was confirmed.`,
+directory is of no more use. Queues and streams that the lost node followed get their copies back from the others; those
+that it owned were taken over when it was lost, unless too few copies were left for that: those wait, and its directory may hold what no other
+does.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {
@@ -192,8 +193,8 @@ from then on: no other node takes them over yet, though the copies keep what was
 				return err
 			}
 			if owned > 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "Node %s owns %s: when another joins with this token they wait, and no other node takes them over yet.\n"+
-					"If its data directory still exists, do not use the token: start the node with that directory.\n", args[0], plural(owned, "partition"))
+				fmt.Fprintf(c.ErrOrStderr(), "Node %s still owns %s, which no other copy has taken over: what was confirmed may be in its data directory alone.\n"+
+					"If that still exists, do not use the token: start the node with it. `tanist attention` says what they wait for.\n", args[0], plural(owned, "partition"))
 			}
 			return printToken(c, f.json, t)
 		},

@@ -108,8 +108,9 @@ type Node struct {
 	leaving     map[string]mesh.Peer      // removed lately; on the catalog's loop
 	unreachable map[string]string         // why the last attempt to reach a node failed
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
-	lost        map[string]int64          // when the session with a node ended, milliseconds since 1970
-	unwell      int64                     // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
+	tally       *tally
+	lost        map[string]int64 // when the session with a node ended, milliseconds since 1970
+	unwell      int64            // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
 	questions   questions
 	leads       bool                    // the catalog's consensus
 	reaches     map[string]protocol.Run // how this node reaches the others, as their controller is to know
@@ -121,6 +122,8 @@ func New(env Env, cfg Config) (*Node, error) {
 	if env.Trace == nil {
 		env.Trace = trace.Discard
 	}
+	tally := newTally(env.Trace)
+	env.Trace = tally
 	checker, err := passwords.New(env.Exec, env.Clock, env.Random)
 	if err != nil {
 		return nil, err
@@ -134,9 +137,9 @@ func New(env Env, cfg Config) (*Node, error) {
 		env: env, cfg: cfg, store: store, checker: checker, view: catalog.NewView(),
 		local:    ident.Instance{Node: cfg.Name, Store: store.ID(), Boot: store.Boot()},
 		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
-		lost:    map[string]int64{},
-		reaches: map[string]protocol.Run{},
+		lost: map[string]int64{}, reaches: map[string]protocol.Run{}, tally: tally,
 	}
+	tally.local = n.local
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
 	n.consensus = consensus.New(consensus.Env{

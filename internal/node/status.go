@@ -227,6 +227,7 @@ func (b *backend) Metrics() admin.Metrics {
 		out.Catalog.CertificateSeconds = m.Expires().Sub(b.n.env.Clock.Wall()).Seconds()
 	}
 	out.Replicas.Transitions = b.n.transitions.Load()
+	out.Changes = b.n.tally.metrics()
 	b.replicaMetrics(ctx, &out)
 	return out
 }
@@ -270,6 +271,7 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 	g := gathered{}
 	g.add(here, own)
 	out.Replicas.States = map[admin.State]uint64{}
+	out.Replicas.LostFollowers, out.Replicas.Lag = map[string]uint64{}, map[string]uint64{}
 	out.Replicas.Deduplicated, out.Replicas.Expired = b.n.manager.Duplicates(), b.n.manager.Expired()
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
@@ -285,6 +287,7 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 			if s == nil {
 				continue
 			}
+			followersOf(a, s, &out.Replicas)
 			out.Replicas.StagedBytes += uint64(max(s.Staged, 0))
 			out.Replicas.DeadLetters += s.DeadLetters
 			if r.Kind == catalog.Stream {
@@ -294,5 +297,17 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 				out.Replicas.Unsettled += s.Unsettled
 			}
 		}
+	}
+}
+
+// followersOf counts how the followers of a partition that is owned here stand.
+func followersOf(a *catalog.Assignment, s *protocol.CopyStatus, out *admin.ReplicaMetrics) {
+	for _, m := range a.Followers {
+		i := slices.IndexFunc(s.Feeds, func(f protocol.FeedStatus) bool { return f.Node == m.Node })
+		if i < 0 {
+			out.LostFollowers[m.Node]++
+			continue
+		}
+		out.Lag[m.Node] = max(out.Lag[m.Node], s.Position-min(s.Feeds[i].Durable, s.Position))
 	}
 }

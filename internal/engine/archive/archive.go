@@ -43,6 +43,9 @@ type Env struct {
 	Store ident.StoreID
 	// View calls f with the catalog as this node has applied it; f may only read, and not keep it.
 	View func(f func(*catalog.View))
+	// Known is told, on the loop, what a record of a concluded transition says that was not known before; before is nil for a new one. It
+	// must not call the archive. What Open reads is known already. May be nil.
+	Known func(before, after *evidence.Evidence)
 	// Send gives a message (protocol.Evidence, protocol.EvidenceHeld) to a node, or loses it.
 	Send func(node string, msg any)
 }

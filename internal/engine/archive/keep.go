@@ -105,6 +105,13 @@ func (a *Archive) put(e *evidence.Evidence) {
 	a.close(e)
 	if _, ok := a.shelf.Put(&c); ok {
 		a.unkept = append(a.unkept, &c)
+		a.known(old, &c)
+	}
+}
+
+func (a *Archive) known(before, after *evidence.Evidence) {
+	if a.env.Known != nil && a.box != nil {
+		a.env.Known(before, after)
 	}
 }
 
@@ -187,6 +194,7 @@ func (a *Archive) learn(e *evidence.Evidence) bool {
 			c.Became = b
 			a.shelf.Put(&c)
 			a.unkept = append(a.unkept, &c)
+			a.known(have, &c)
 		}
 		return more
 	}

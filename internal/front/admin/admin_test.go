@@ -194,10 +194,18 @@ func (f *fake) DeletePermission(_ context.Context, user, vhost string) error {
 }
 
 func (f *fake) Metrics() Metrics {
+	var seal Seconds
+	seal.Add(0.003)
 	return Metrics{
-		Storage:  StorageMetrics{Syncs: 7, Health: "ok", Groups: 7, SyncSeconds: 0.1},
-		Gateway:  GatewayMetrics{Published: 11, Blocked: true},
-		Replicas: ReplicaMetrics{States: map[State]uint64{Serving: 2}},
+		Storage: StorageMetrics{Syncs: 7, Health: "ok", Groups: 7, SyncSeconds: 0.1},
+		Gateway: GatewayMetrics{Published: 11, Blocked: true},
+		Replicas: ReplicaMetrics{
+			States: map[State]uint64{Serving: 2}, LostFollowers: map[string]uint64{"b": 1}, Lag: map[string]uint64{"c": 4},
+		},
+		Changes: ChangeMetrics{
+			Owners: map[Change]uint64{{"failover", "no heartbeat"}: 3}, Suspicions: map[string]uint64{"no heartbeat": 2}, Cleared: 1,
+			Phases: map[string]Seconds{"seal": seal}, Unavailable: 0.5, CutEntries: 6,
+		},
 	}
 }
 
@@ -460,7 +468,11 @@ func TestHealthAndMetrics(t *testing.T) {
 	for _, line := range []string{
 		"tanist_storage_syncs_total 7", "tanist_messages_published_total 11", "tanist_publishers_blocked 1", "tanist_storage_healthy 1",
 		`tanist_partitions{state="serving"} 2`, `tanist_partitions{state="waiting"} 0`, "tanist_storage_group_seconds_sum 0.1",
-		"tanist_storage_group_seconds_count 7", "tanist_ready 0", "# HELP tanist_messages_unknown_total",
+		"tanist_storage_group_seconds_count 7", "tanist_ready 0",
+		`tanist_owner_changes_total{cause="no heartbeat",workflow="failover"} 3`, `tanist_suspicions_total{symptom="no heartbeat"} 2`,
+		`tanist_owner_change_phase_seconds_bucket{phase="seal",le="0.0025"} 0`, `tanist_owner_change_phase_seconds_bucket{phase="seal",le="0.005"} 1`,
+		`tanist_owner_change_phase_seconds_count{phase="confirm"} 0`, "tanist_unavailable_seconds_total 0.5", "tanist_cut_entries_total 6",
+		`tanist_followers_lost{node="b"} 1`, `tanist_follower_lag_entries{node="c"} 4`, "tanist_suspicions_cleared_total 1", "# HELP tanist_messages_unknown_total",
 		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ",
 	} {
 		if !strings.Contains(string(text), line) {

@@ -80,7 +80,15 @@ var metrics = []metric{
 	gauge("staged_bytes", "Bytes admitted and not yet confirmed.", func(m *Metrics) float64 { return number(m.Replicas.StagedBytes) }),
 	counter("messages_deduplicated_total", "Publishes that were stored already under their number, those that a gateway sent again included.", func(m *Metrics) uint64 { return m.Replicas.Deduplicated }),
 	counter("messages_expired_total", "Messages whose time to live ended in a queue that this node owns.", func(m *Metrics) uint64 { return m.Replicas.Expired }),
-	counter("transitions_total", "Changes of owner on this node, restarts included.", func(m *Metrics) uint64 { return m.Replicas.Transitions }),
+	counter("suspicions_cleared_total", "Suspicions of this node's controller that were wrong, or over before the node's run was.",
+		func(m *Metrics) uint64 { return m.Changes.Cleared }),
+	{
+		prometheus.NewDesc("tanist_unavailable_seconds_total", "Seconds from when an old owner was missed until this node served in its place, of all partitions together.", nil, nil),
+		prometheus.CounterValue, func(m *Metrics) float64 { return m.Changes.Unavailable },
+	},
+	counter("cut_entries_total", "Entries that copies of this node dropped to follow a new owner; none was ever confirmed.",
+		func(m *Metrics) uint64 { return m.Changes.CutEntries }),
+	counter("transitions_total", "Changes of owner that this node has seen in the catalog, of all partitions, restarts included.", func(m *Metrics) uint64 { return m.Replicas.Transitions }),
 }
 
 var (
@@ -88,8 +96,41 @@ var (
 	groupDesc   = prometheus.NewDesc("tanist_storage_group_seconds", "How long writing and syncing a group took.", nil, nil)
 	refusedDesc = prometheus.NewDesc("tanist_refusals_total",
 		"Targets of published messages that were refused, by reason: full, copies (too few in reach), unreached (no owner), other.", []string{"reason"}, nil)
+	changesDesc = prometheus.NewDesc("tanist_owner_changes_total",
+		"Partitions that this node took over, by workflow and cause.", []string{"workflow", "cause"}, nil)
+	phaseDesc = prometheus.NewDesc("tanist_owner_change_phase_seconds",
+		"How long each phase of a change of owner to this node took: record, seal, choose, commit, serve, confirm.", []string{"phase"}, nil)
+	suspicionsDesc = prometheus.NewDesc("tanist_suspicions_total", "Nodes that this node's controller suspected, by symptom.", []string{"symptom"}, nil)
+	lostDesc       = prometheus.NewDesc("tanist_followers_lost",
+		"Followers of the partitions that this node owns which take nothing, while their place is kept, by node.", []string{"node"}, nil)
+	lagDesc = prometheus.NewDesc("tanist_follower_lag_entries",
+		"Entries that the copy of a node which is furthest behind is behind what this node owns.", []string{"node"}, nil)
 	readyDesc = prometheus.NewDesc("tanist_ready", "1 when this node serves every partition it owns.", nil, nil)
 )
+
+// collectChanges tells what happened to owners and followers. Labels come and go with what there is to tell.
+func collectChanges(out chan<- prometheus.Metric, snap *Metrics) {
+	for c, n := range snap.Changes.Owners {
+		out <- prometheus.MustNewConstMetric(changesDesc, prometheus.CounterValue, float64(n), c.Workflow, c.Cause)
+	}
+	for _, phase := range Phases {
+		s := snap.Changes.Phases[phase]
+		buckets := map[float64]uint64{}
+		for i, bound := range PhaseBounds {
+			buckets[bound] = s.Buckets[i]
+		}
+		out <- prometheus.MustNewConstHistogram(phaseDesc, s.Count, s.Sum, buckets, phase)
+	}
+	for symptom, n := range snap.Changes.Suspicions {
+		out <- prometheus.MustNewConstMetric(suspicionsDesc, prometheus.CounterValue, float64(n), symptom)
+	}
+	for node, n := range snap.Replicas.LostFollowers {
+		out <- prometheus.MustNewConstMetric(lostDesc, prometheus.GaugeValue, float64(n), node)
+	}
+	for node, n := range snap.Replicas.Lag {
+		out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(n), node)
+	}
+}
 
 // Describe describes every metric.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
@@ -99,6 +140,11 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	out <- statesDesc
 	out <- groupDesc
 	out <- refusedDesc
+	out <- changesDesc
+	out <- phaseDesc
+	out <- suspicionsDesc
+	out <- lostDesc
+	out <- lagDesc
 	out <- readyDesc
 }
 
@@ -114,6 +160,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, reason := range RefusalReasons {
 		out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(snap.Gateway.Refusals[reason]), reason)
 	}
+	collectChanges(out, &snap)
 	out <- prometheus.MustNewConstSummary(groupDesc, snap.Storage.Groups, snap.Storage.SyncSeconds, nil)
 	out <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, flag(c.backend.Ready() == nil))
 }

@@ -7,6 +7,45 @@ type Metrics struct {
 	Gateway  GatewayMetrics
 	Catalog  CatalogMetrics
 	Replicas ReplicaMetrics
+	Changes  ChangeMetrics
+}
+
+// Phases are the steps of a change of owner that are timed, in their order: recording it in the catalog once the old owner was missed,
+// waiting for enough answers, choosing, committing, until the new owner served, and until it confirmed its first message.
+var Phases = []string{"record", "seal", "choose", "commit", "serve", "confirm"}
+
+// PhaseBounds are the upper bounds of the buckets that seconds of phases are counted in.
+var PhaseBounds = [...]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+
+// Change is a kind of change of owner.
+type Change struct{ Workflow, Cause string }
+
+// Seconds counts how long something took.
+type Seconds struct {
+	Count   uint64
+	Sum     float64
+	Buckets [len(PhaseBounds)]uint64 // those at most as long as each of PhaseBounds
+}
+
+// Add counts one more.
+func (s *Seconds) Add(seconds float64) {
+	s.Count++
+	s.Sum += seconds
+	for i, bound := range PhaseBounds {
+		if seconds <= bound {
+			s.Buckets[i]++
+		}
+	}
+}
+
+// ChangeMetrics is of changes of owner. Each is counted by one node, the new owner's, so that sums over nodes are right.
+type ChangeMetrics struct {
+	Owners      map[Change]uint64 // that this node took over
+	Phases      map[string]Seconds
+	Unavailable float64           // seconds from when an old owner was missed until this node served in its place, of all partitions together
+	CutEntries  uint64            // that copies of this node dropped to follow a new owner
+	Suspicions  map[string]uint64 // of nodes, by this node's controller, by symptom
+	Cleared     uint64            // suspicions that were wrong, or over before the run was
 }
 
 // StorageMetrics is of the node's journal and its disk.
@@ -74,5 +113,9 @@ type ReplicaMetrics struct {
 	DeadLetters  uint64 // waiting to be published elsewhere
 	Deduplicated uint64 // publishes that were stored already under their number
 	Expired      uint64 // messages whose time to live ended in the queue
-	Transitions  uint64 // changes of owner seen since the start, restarts included
+	Transitions  uint64 // changes of owner that this node has seen in the catalog, wherever they were
+	// LostFollowers counts, by node, the followers of owned partitions that take nothing, while their place is kept for them; Lag is, by
+	// node, the largest number of entries that one of its copies is behind what this node owns.
+	LostFollowers map[string]uint64
+	Lag           map[string]uint64
 }

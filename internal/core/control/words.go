@@ -1,0 +1,31 @@
+package control
+
+import "strings"
+
+// The words for a cause of a transition: few, so that they can be counted by. The catalog and evidence keep a cause as text for people,
+// and a controller that finishes what another began has nothing else.
+const (
+	WordRestarted = "owner restarted"
+	WordReplaced  = "store replaced"
+	WordPromise   = "promise ahead"
+	WordOther     = "other"
+)
+
+// CauseWord is the word for a cause that CauseOf has written: one of those above, or the symptom of a suspicion (Symptom.String).
+func CauseWord(text string) string {
+	switch {
+	case strings.HasPrefix(text, "owner ") && strings.Contains(text, " restarted: "):
+		return WordRestarted
+	case strings.HasPrefix(text, "owner ") && (strings.Contains(text, " another store now") || strings.Contains(text, " was replaced")):
+		return WordReplaced
+	case strings.Contains(text, " promised epoch "):
+		return WordPromise
+	}
+	_, symptom, ok := strings.Cut(text, " is suspected: ")
+	for s := Rebooted; ok && s <= Unheard; s++ {
+		if strings.HasPrefix(symptom, s.String()) {
+			return s.String()
+		}
+	}
+	return WordOther
+}
