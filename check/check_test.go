@@ -230,6 +230,9 @@ var ownerScripts = []script{
 	{"a fault that may take an owner away", "", queue(owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, owned("q", 2, "n/2", ""))},
 	{"a doubted owner is replaced", "", queue(
 		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Doubted, Owner: "n/1"}, owned("q", 2, "m/1", ""))},
+	{"an accept of a session that was cut off is heard after the message went to another", "", queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), Event{Kind: Disturbed}, settle("q", 1, 1, Accept), got("q", 2, 1),
+		settle("q", 2, 1, Requeue), Event{Kind: Calm}, counts("q", 0), drained("q"))},
 	{"damage that was injected", "", queue(
 		pub(1, "q"), ok(1), Event{Kind: Injected}, of(Damaged, "q"), drained("q"))},
 	{"a settle that was damaged", "", queue(
@@ -241,6 +244,9 @@ var ownerScripts = []script{
 	{"a restarted owner keeps its epoch", RuleEpoch, queue(owned("q", 1, "n/1", ""), restart(), owned("q", 1, "n/2", "restart"))},
 	{"an epoch rises without a restart", RuleCause, queue(owned("q", 1, "n/1", ""), owned("q", 2, "n/1", "whim"))},
 	{"an epoch rises without a cause", RuleCause, queue(owned("q", 1, "n/1", ""), restart(), owned("q", 2, "n/2", ""))},
+	{"a requeued message is gone, and the accept before it went with its session's node", RuleLost, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), Event{Kind: Disturbed}, settle("q", 2, 1, Accept), lost(2), got("q", 1, 1),
+		settle("q", 1, 1, Requeue), Event{Kind: Calm}, drained("q"))},
 	{"an epoch rises when all is calm", RuleCause, queue(
 		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Calm}, owned("q", 2, "n/2", ""))},
 	{"another owner is replaced than the one that was doubted", RuleCause, queue(

@@ -41,12 +41,12 @@ func evidence(m *copyOf) string {
 
 // missing says why a message ought to have been there; "" if it is where it should be.
 func (c *Checker) missing(r *resource, m *copyOf) string {
-	if m.settled == Accept {
+	if m.settled == Accept || m.late == Accept {
 		return ""
 	}
 	if r.deadLetter == "" {
 		switch {
-		case m.settled == Reject || r.lossy:
+		case m.settled == Reject || m.late == Reject || r.lossy:
 			return ""
 		case m.settled == Requeue:
 			return "did not come back after it was requeued"
@@ -100,7 +100,7 @@ func (c *Checker) counted(r *resource, e Event) {
 	for _, id := range r.ids {
 		m := r.messages[id]
 		over := !r.stream && (m.settled == Accept || m.settled == Reject)
-		if (m.confirmed || m.seen) && !over && !m.mayVanish && !r.lossy {
+		if (m.confirmed || m.seen) && !over && !m.mayVanish && !r.lossy && m.late == "" {
 			least++
 		}
 		if !m.refused && !(over && m.kept) {

@@ -43,6 +43,7 @@ type copyOf struct {
 	heldIn   uint64 // run in which held was handed it
 	seenIn   uint64 // run in which it was last delivered to an open session
 	purge    purgeState
+	late     Settlement // the word of a session that was cut off when the message went to another: it may still be heard
 
 	confirmed, refused, seen, kept, mayVanish bool
 }
@@ -273,6 +274,9 @@ func (c *Checker) hand(r *resource, m *copyOf, e Event) {
 		} else {
 			m.lane.highest = m
 		}
+	}
+	if c.disturbed && !m.kept && !c.lost[m.settler] && m.late != Accept && (m.settled == Accept || m.settled == Reject) {
+		m.late = m.settled
 	}
 	if c.live(e.Session) {
 		m.held, m.heldIn = e.Session, c.run

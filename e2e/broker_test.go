@@ -55,6 +55,7 @@ type broker struct {
 	admin string
 	args  []string
 	env   []string // beside what the test itself has
+	space *space   // the network that it is in; nil: the test's own
 	cmd   *exec.Cmd
 	ended chan error
 	log   *tail
@@ -90,7 +91,7 @@ func freePort(t *testing.T) string {
 func (b *broker) launch() {
 	b.t.Helper()
 	args := append([]string{"serve", "--name", b.name, "--data", b.dir, "--amqp", b.amqp, "--admin", b.admin}, b.args...)
-	b.cmd = exec.Command(program, args...)
+	b.cmd = b.space.command(args...)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Env = b.log, b.log, append(os.Environ(), b.env...)
 	// A broker must not outlive a test that panics.
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -110,7 +111,7 @@ func (b *broker) start() {
 
 // ready is nil if the broker serves every partition that it owns.
 func (b *broker) ready() error {
-	resp, err := http.Get("http://" + b.admin + "/readyz")
+	resp, err := b.space.client().Get("http://" + b.admin + "/readyz")
 	if err != nil {
 		return err
 	}
@@ -193,12 +194,16 @@ func (b *broker) url() string { return "amqp://guest:guest@" + b.amqp + "/" }
 // dial connects a client whose connection is closed with the test.
 func (b *broker) dial() *amqp.Connection {
 	b.t.Helper()
-	c, err := amqp.DialConfig(b.url(), amqp.Config{Heartbeat: 30 * time.Second, Locale: "en_US"})
+	c, err := b.connect()
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+func (b *broker) connect() (*amqp.Connection, error) {
+	return amqp.DialConfig(b.url(), amqp.Config{Heartbeat: 30 * time.Second, Locale: "en_US", Dial: b.space.dial})
 }
 
 // channel opens a channel on a connection of its own.
@@ -218,7 +223,7 @@ func (b *broker) get(path string, into any) error {
 		return err
 	}
 	req.SetBasicAuth("guest", "guest")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := b.space.client().Do(req)
 	if err != nil {
 		return err
 	}

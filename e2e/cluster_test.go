@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -21,9 +20,19 @@ type cluster struct {
 // do everything. args are further arguments of serve.
 func newCluster(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
+	return newClusterIn(t, nil, n, args...)
+}
+
+// newClusterIn is newCluster with each node in a network of its own; nil: in that of the test.
+func newClusterIn(t *testing.T, w *wires, n int, args ...string) *cluster {
+	t.Helper()
 	c := &cluster{t: t}
 	for i := range n {
 		b := c.member(fmt.Sprint("n", i+1), args...)
+		if w != nil {
+			b.space = w.spaces[i]
+			b.args[slices.Index(b.args, "--mesh")+1] = b.space.address + ":5680"
+		}
 		if i > 0 {
 			b.env = c.invitation(b.name)
 		}
@@ -88,8 +97,8 @@ func (c *cluster) token(args ...string) string {
 // make runs a verb that makes a token.
 func (c *cluster) make(args ...string) string {
 	c.t.Helper()
-	cmd := exec.Command(program, append(args, "--admin-url", "http://"+c.up().admin)...)
-	out, err := cmd.Output()
+	b := c.up()
+	out, err := b.space.command(append(args, "--admin-url", "http://"+b.admin)...).Output()
 	if err != nil {
 		c.t.Fatalf("tanist %s: %v", strings.Join(args, " "), err)
 	}

@@ -314,7 +314,7 @@ func (r *rig) connect(node int) (*client, error) {
 		if stopping {
 			return nil, errOver
 		}
-		conn, err := amqp.DialConfig(r.c.nodes[node].url(), amqp.Config{Heartbeat: 30 * time.Second, Locale: "en_US"})
+		conn, err := r.c.nodes[node].connect()
 		if err != nil {
 			pause(10 * time.Millisecond)
 			continue

@@ -162,7 +162,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
 		Voters: n.voters, SeatOf: consensus.ID, ChangeVoters: n.changeVoters,
-		Settled: n.controllerSettled, HandOn: n.handOn, Offer: n.archive.Offer,
+		Settled: n.controllerSettled, HandOn: n.handOn, Quiet: n.quiet, Offer: n.archive.Offer,
 	})
 	return n, nil
 }

@@ -163,6 +163,14 @@ func (n *Node) tellAll() {
 	n.sendControl(to, r)
 }
 
+// quiet is for how long nothing was heard of a node with which there is a session.
+func (n *Node) quiet(node string) time.Duration {
+	if n.mesh == nil {
+		return 0
+	}
+	return n.mesh.Quiet(node)
+}
+
 // handOn has another node lead the catalog's consensus: this one's storage is broken.
 func (n *Node) handOn() { n.consensus.Transfer(0) }
 

@@ -49,6 +49,8 @@ type Env struct {
 	Voters       func(done func(Members))
 	SeatOf       func(ident.StoreID) uint64
 	ChangeVoters func(change control.VoterChange, done func(error))
+	// Quiet is for how long nothing at all has been heard of another node with which there is a session. nil where there are no others.
+	Quiet func(node string) time.Duration
 	// HandOn asks the catalog's consensus to let another node lead. nil where there are no others.
 	HandOn func()
 	// Offer gives records of transitions to those who keep them; nil where nobody does.

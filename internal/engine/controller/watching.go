@@ -161,13 +161,21 @@ func (c *Controller) watchAnew(leading bool) {
 		switch s, ok := c.watch.sights[r.Node]; {
 		case !ok:
 		case s.up:
-			d.Up(s.run, now) // the session is there: whoever is silent in it has all the time of the liveness expiry, from now on
+			d.Up(s.run, now-c.quiet(r.Node))
 		case s.run.Boot > 0:
 			d.Down(s.run, s.ending, s.at)
 		default:
 			d.Unreachable(r.Node, s.ending, s.at)
 		}
 	}
+}
+
+// quiet is for how long nothing has been heard of a node, whether it was for this controller or not.
+func (c *Controller) quiet(node string) time.Duration {
+	if c.env.Quiet == nil {
+		return 0
+	}
+	return c.env.Quiet(node)
 }
 
 // judge looks what has changed of whom to suspect, and what follows.

@@ -33,6 +33,7 @@ type trio struct {
 	halted   map[string]bool   // nodes that send no heartbeats
 	sealed   []string
 	handedOn int
+	quiet    time.Duration // for how long two has been, for this node
 	slow     time.Duration // before a command is applied
 	started  time.Duration
 }
@@ -67,6 +68,12 @@ func newTrio(t *testing.T) *trio {
 	w.c = New(Env{
 		Loop: node.Loop(0), Clock: clock.NewSim(w.sim.Now, time.UnixMilli(1)), Trace: trace.Discard, Local: run("one", 1), Propose: w.propose,
 		Seal: w.seal, View: func(f func(*catalog.View)) { f(w.state.View()) }, Settled: func([]Waiting) {}, HandOn: func() { w.handedOn++ },
+		Quiet: func(node string) time.Duration {
+			if node == "two" {
+				return w.quiet
+			}
+			return 0
+		},
 		Links: func(_ string, _ ident.Partition, at []uint64, done func(map[uint64]batch.Link)) {
 			links := map[uint64]batch.Link{}
 			for _, x := range at {
@@ -322,4 +329,17 @@ func TestATakeover(t *testing.T) {
 	w.sim.RunFor(time.Second)
 	w.c.Leads(true)
 	w.moves(time.Millisecond)
+}
+
+// A node that hangs keeps its session. What was heard of it before the new controller's term counts, so that the expiry does not begin anew.
+func TestATakeoverWhileTheOwnerHangs(t *testing.T) {
+	w := newTrio(t)
+	w.c.Leads(false)
+	w.halted["two"], w.mute["two"] = true, true
+	w.sim.RunFor(time.Second)
+	w.quiet = 1400 * time.Millisecond
+	w.c.Leads(true)
+	w.started = w.sim.Now()
+	w.stays(99 * time.Millisecond)
+	w.moves(30 * time.Millisecond)
 }

@@ -130,6 +130,14 @@ func (m *GRPC) Backlog(node string) int64 {
 	return 0
 }
 
+// Quiet implements Mesh.
+func (m *GRPC) Quiet(node string) time.Duration {
+	if s := m.peer(node).session(); s != nil {
+		return max(0, m.opt.Clock.Mono()-time.Duration(s.conn.heard.Load()))
+	}
+	return 0
+}
+
 // Redial tries to reach a peer now.
 func (m *GRPC) Redial(node string) { m.peer(node).redial() }
 

@@ -6,7 +6,11 @@
 // acknowledgement. The engines that speak over it know what to say again when a session begins.
 package mesh
 
-import "github.com/tanist/tanist/internal/core/ident"
+import (
+	"time"
+
+	"github.com/tanist/tanist/internal/core/ident"
+)
 
 // Purpose divides what two nodes say to each other. Each has a stream of its own, so that bulk holds up no control.
 type Purpose uint8
@@ -74,6 +78,9 @@ type Mesh interface {
 	Send(node string, p Purpose, key uint64, msg []byte)
 	// Backlog is how many bytes wait here to be sent to a peer; 0 without a session. Who sends much in pieces waits while it is large.
 	Backlog(node string) int64
+	// Quiet is for how long nothing has been heard of a peer in the present session; 0 without one. A peer that has nothing to say is
+	// heard at least four times in the time after which its session would end.
+	Quiet(node string) time.Duration
 	// Redial tries to reach a peer now instead of after the back-off. It does nothing where there is a session.
 	Redial(node string)
 	// Stop ends all sessions. It returns when no handler is called any more.

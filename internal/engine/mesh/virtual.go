@@ -13,8 +13,8 @@ import (
 // Everything runs on the simulation's one thread.
 type Virtual struct {
 	sim  *exec.Sim
-	ends []*virtualEnd // of live nodes, in the order that they began
-	cuts map[way]bool
+	ends []*virtualEnd         // of live nodes, in the order that they began
+	cuts map[way]time.Duration // since when
 	// Delay is how long a message takes; nil: 0.1 to 1 ms.
 	Delay func(from, to string, p Purpose) time.Duration
 	// Silence is after how long a peer that is not heard counts as silent; 0: 1.5 s.
@@ -50,12 +50,13 @@ type virtualEnd struct {
 	backoff  map[string]time.Duration
 	trying   map[string]bool
 	paused   bool
+	pausedAt time.Duration
 	waiting  []func() // what came while it was paused
 	gone     bool
 }
 
 // NewVirtual makes a network without nodes.
-func NewVirtual(sim *exec.Sim) *Virtual { return &Virtual{sim: sim, cuts: map[way]bool{}} }
+func NewVirtual(sim *exec.Sim) *Virtual { return &Virtual{sim: sim, cuts: map[way]time.Duration{}} }
 
 // End makes the end of a run of a node. An earlier run of that node must have been killed.
 func (v *Virtual) End(local ident.Instance) Mesh {
@@ -76,7 +77,7 @@ func (v *Virtual) Pause(node string) {
 	if e == nil || e.paused {
 		return
 	}
-	e.paused = true
+	e.paused, e.pausedAt = true, v.sim.Now()
 	for _, s := range slices.Clone(e.sessions) {
 		v.silent(s, func() bool { return e.paused })
 	}
@@ -97,12 +98,19 @@ func (v *Virtual) Resume(node string) {
 // Cut keeps everything that one node sends from arriving at another, until Restore or Heal. A session between them ends when the
 // keep-alive notices, and what was on its way in it is lost; where the cut is shorter it arrives late.
 func (v *Virtual) Cut(from, to string) {
-	v.cuts[way{from, to}] = true
+	if !v.cut(from, to) {
+		v.cuts[way{from, to}] = v.sim.Now()
+	}
 	if e := v.find(from); e != nil {
 		if s := e.session(to); s != nil {
-			v.silent(s, func() bool { return v.cuts[way{from, to}] })
+			v.silent(s, func() bool { return v.cut(from, to) })
 		}
 	}
+}
+
+func (v *Virtual) cut(from, to string) bool {
+	_, is := v.cuts[way{from, to}]
+	return is
 }
 
 // Restore ends the cut from one node to another.
@@ -115,7 +123,7 @@ func (v *Virtual) Restore(from, to string) {
 func (v *Virtual) Heal() {
 	for _, a := range v.ends {
 		for _, b := range v.ends {
-			if v.cuts[way{a.local.Node, b.local.Node}] {
+			if v.cut(a.local.Node, b.local.Node) {
 				v.Restore(a.local.Node, b.local.Node)
 			}
 		}
@@ -296,7 +304,7 @@ func (e *virtualEnd) attempt(node string) {
 	}
 	o := e.v.find(node)
 	switch {
-	case e.v.cuts[way{e.local.Node, node}] || e.v.cuts[way{node, e.local.Node}] || o != nil && o.paused:
+	case e.v.cut(e.local.Node, node) || e.v.cut(node, e.local.Node) || o != nil && o.paused:
 		e.handler.Unreachable(node, Silent, "no answer")
 		again()
 	case o == nil:
@@ -339,7 +347,7 @@ func (e *virtualEnd) Send(node string, p Purpose, key uint64, msg []byte) {
 		}
 		switch {
 		case s.ended:
-		case v.cuts[way{e.local.Node, node}] || len(s.stuck[node]) > 0:
+		case v.cut(e.local.Node, node) || len(s.stuck[node]) > 0:
 			s.stuck[node] = append(s.stuck[node], arrive)
 		default:
 			arrive()
@@ -358,7 +366,7 @@ func (v *Virtual) resend(from, to string) {
 		return
 	}
 	v.sim.At(v.sim.Now()+time.Duration(v.sim.Rand().Int64N(int64(200*time.Millisecond))), func() {
-		if v.cuts[way{from, to}] || s.ended {
+		if v.cut(from, to) || s.ended {
 			return
 		}
 		held := s.stuck[to]
@@ -371,6 +379,22 @@ func (v *Virtual) resend(from, to string) {
 
 // Backlog implements Mesh: what is sent is under way at once.
 func (e *virtualEnd) Backlog(string) int64 { return 0 }
+
+// Quiet implements Mesh.
+func (e *virtualEnd) Quiet(node string) time.Duration {
+	s := e.session(node)
+	if s == nil {
+		return 0
+	}
+	since, quiet := e.v.cuts[way{node, e.local.Node}]
+	if o := s.other(e); o.paused && (!quiet || o.pausedAt < since) {
+		since, quiet = o.pausedAt, true
+	}
+	if !quiet {
+		return 0
+	}
+	return e.v.sim.Now() - since
+}
 
 // Redial implements Mesh.
 func (e *virtualEnd) Redial(node string) {
