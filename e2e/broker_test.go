@@ -132,15 +132,30 @@ func (b *broker) await(what string, ask func() error) {
 }
 
 func (b *broker) poll(ask func() error) error {
+	err := poll(b.ended, ask)
+	var end *endedError
+	if errors.As(err, &end) {
+		b.ended <- end.end
+		return fmt.Errorf("%s ended: %v", b.name, end.end)
+	}
+	return err
+}
+
+// endedError is returned by poll when the process ended first.
+type endedError struct{ end error }
+
+func (e *endedError) Error() string { return fmt.Sprintf("the process ended: %v", e.end) }
+
+// poll asks until the answer is nil, something has ended, or patience has.
+func poll(ended <-chan error, ask func() error) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(patience)
 	err := ask()
 	for err != nil {
 		select {
-		case end := <-b.ended:
-			b.ended <- end
-			return fmt.Errorf("%s ended: %v", b.name, end)
+		case end := <-ended:
+			return &endedError{end}
 		case <-deadline:
 			return err
 		case <-tick.C:

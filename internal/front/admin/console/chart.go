@@ -41,11 +41,13 @@ func windowOf(ends ...uint64) window {
 
 // at is where a position lies in the window, from 0 to full.
 func (w window) at(position uint64) float64 {
-	if w.High <= w.Low {
+	switch {
+	case position >= w.High:
 		return full
+	case position <= w.Low:
+		return 0
 	}
-	v := (float64(position) - float64(w.Low)) / float64(w.High-w.Low)
-	return math.Round(full * min(max(v, 0), 1))
+	return math.Round(full * (float64(position-w.Low) / float64(w.High-w.Low)))
 }
 
 // lines are two rates over time, as points of an SVG polyline.
@@ -188,7 +190,7 @@ type picture struct {
 const (
 	pictureWidth = 640
 	dotRoom      = 50 // around the middle of a dot
-	maxDots      = 12 // of more nodes the cards below say enough
+	maxDots      = 9  // of more nodes the cards below say enough
 )
 
 // pictureOf places nodes on an ellipse.
@@ -198,7 +200,10 @@ func pictureOf(nodes []admin.Node, partitions []admin.Partition) picture {
 	}
 	var out picture
 	at := map[string]int{}
-	low := 0.0
+	low, height := 0.0, 95.0
+	if len(nodes) > 4 {
+		height = 150
+	}
 	for i, n := range nodes {
 		angle := 2*math.Pi*float64(i)/float64(len(nodes)) - math.Pi/2
 		if len(nodes) == 2 {
@@ -206,7 +211,7 @@ func pictureOf(nodes []admin.Node, partitions []admin.Partition) picture {
 		}
 		at[n.Name] = i
 		d := dot{
-			Node: n, X: math.Round(pictureWidth/2 + 215*math.Cos(angle)), Y: math.Round(95 * math.Sin(angle)),
+			Node: n, X: math.Round(pictureWidth/2 + 215*math.Cos(angle)), Y: math.Round(height * math.Sin(angle)),
 		}
 		low, out.Height = min(low, d.Y), max(out.Height, d.Y)
 		out.Dots = append(out.Dots, d)
