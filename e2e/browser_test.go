@@ -164,6 +164,7 @@ type object = map[string]any
 // tab is one page. What a reader would find in its console is kept.
 type tab struct {
 	b        *browser
+	target   string
 	session  string
 	width    int
 	user     string
@@ -178,7 +179,7 @@ func (b *browser) open(width int, dark, script bool) *tab {
 	b.must("", "Target.createTarget", object{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }
 	b.must("", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &attached)
-	t := &tab{b: b, session: attached.SessionID, width: width, user: "guest", password: "guest"}
+	t := &tab{b: b, target: target.TargetID, session: attached.SessionID, width: width, user: "guest", password: "guest"}
 	b.mu.Lock()
 	b.tabs[t.session] = t
 	b.mu.Unlock()
@@ -194,6 +195,18 @@ func (b *browser) open(width int, dark, script bool) *tab {
 	t.must("Emulation.setDeviceMetricsOverride", object{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
 	t.must("Fetch.enable", object{"handleAuthRequests": true}, nil)
 	return t
+}
+
+// front lets the tab be seen: what follows in the background stops following.
+func (t *tab) front() {
+	t.b.t.Helper()
+	t.must("Page.bringToFront", object{}, nil)
+}
+
+// close ends the tab.
+func (t *tab) close() {
+	t.b.t.Helper()
+	t.b.must("", "Target.closeTarget", object{"targetId": t.target}, nil)
 }
 
 // heard takes an event. It is called by the reader, which holds the lock, so it only sends.

@@ -188,7 +188,7 @@ type picture struct {
 }
 
 const (
-	pictureWidth = 640
+	pictureWidth = 480
 	dotRoom      = 50 // around the middle of a dot
 	maxDots      = 9  // of more nodes the cards below say enough
 )
@@ -211,7 +211,7 @@ func pictureOf(nodes []admin.Node, partitions []admin.Partition) picture {
 		}
 		at[n.Name] = i
 		d := dot{
-			Node: n, X: math.Round(pictureWidth/2 + 215*math.Cos(angle)), Y: math.Round(height * math.Sin(angle)),
+			Node: n, X: math.Round(pictureWidth/2 + 170*math.Cos(angle)), Y: math.Round(height * math.Sin(angle)),
 		}
 		low, out.Height = min(low, d.Y), max(out.Height, d.Y)
 		out.Dots = append(out.Dots, d)
