@@ -16,6 +16,7 @@ import (
 
 var functions = template.FuncMap{
 	"asset": assetURL, "visible": visible, "number": number, "rate": perSecond, "bytes": bytesText, "clock": clock, "took": took, "date": date,
+	"day": func(ms int64) string { return date(ms)[:10] }, "hour": func(ms int64) string { return date(ms)[11:] },
 	"plural": plural, "since": since, "toResource": resourceURL, "toTransition": transitionURL,
 }
 
