@@ -4,6 +4,7 @@ import (
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/archive"
 	"github.com/tanist/tanist/internal/engine/mesh"
+	"github.com/tanist/tanist/internal/engine/replica"
 )
 
 // evidenceKey keeps records apart from what the controller asks: they wait for each other, and nothing waits for them.
@@ -23,3 +24,6 @@ func (n *Node) openArchive() *archive.Archive {
 		},
 	})
 }
+
+// keepEnd implements replica.Env's Keep.
+func (n *Node) keepEnd(end replica.CutEnd, done func(bool)) { n.archive.Keep(archive.End(end), done) }

@@ -148,6 +148,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		Leader: n.leaderIs,
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
+	n.archive = n.openArchive()
 	var copies replica.Store = logs{store}
 	if env.Store != nil {
 		copies = env.Store(copies)
@@ -156,9 +157,8 @@ func New(env Env, cfg Config) (*Node, error) {
 		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
 		SnapshotEvery: cfg.SnapshotEvery,
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
-		Resources:     n, Courier: n.courier, Serving: n.serving, Peers: n, Members: n, Gateways: n.gateways,
+		Resources:     n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: n, Gateways: n.gateways,
 	})
-	n.archive = n.openArchive()
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
 		Voters: n.voters, SeatOf: consensus.ID, ChangeVoters: n.changeVoters,

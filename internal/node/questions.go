@@ -89,7 +89,8 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 			out := protocol.SealAnswers{Request: m.Request, From: n.local}
 			for _, a := range as {
 				out.Items = append(out.Items, protocol.Sealed{
-					Partition: a.Partition, Transition: a.Transition, Tail: a.Tail, Confirmed: a.Confirmed, Damaged: a.Damaged, Refused: a.Refused,
+					Partition: a.Partition, Transition: a.Transition, Tail: a.Tail, Confirmed: a.Confirmed, LastConfirm: a.LastConfirm,
+					Damaged: a.Damaged, Refused: a.Refused,
 				})
 			}
 			n.sendControl(peer.Node, out)
@@ -139,7 +140,8 @@ func (n *Node) seal(node string, reqs []control.SealRequest, done func([]control
 		as := make([]control.SealAnswer, len(m.Items))
 		for i, s := range m.Items {
 			as[i] = control.SealAnswer{Partition: s.Partition, Answer: control.Answer{
-				Transition: s.Transition, Instance: m.From, Tail: s.Tail, Confirmed: s.Confirmed, Damaged: s.Damaged, Refused: s.Refused,
+				Transition: s.Transition, Instance: m.From, Tail: s.Tail, Confirmed: s.Confirmed, LastConfirm: s.LastConfirm,
+				Damaged: s.Damaged, Refused: s.Refused,
 			}}
 		}
 		done(as)

@@ -23,8 +23,10 @@ type Answer struct {
 	Instance   ident.Instance
 	Tail       batch.Tail
 	Confirmed  uint64 // the highest confirmed position that the copy knows of
-	Damaged    string // not empty: why it must not count
-	Refused    string // not empty: why it did not seal
+	// LastConfirm is when that last moved, in microseconds since 1970 on the copy's node; 0: not known. It decides nothing.
+	LastConfirm int64
+	Damaged     string // not empty: why it must not count
+	Refused     string // not empty: why it did not seal
 }
 
 // Input is everything that a choice depends on.

@@ -35,6 +35,7 @@ func EvidenceOf(r *catalog.Resource, in Input, d Decision, floorBy string) *evid
 			From: x.Instance, End: placeOf(at), Clipped: clipped.Position, Confirmed: x.Confirmed, Health: x.Damaged,
 		})
 		answered[x.Instance.Node] = true
+		e.LastConfirm = max(e.LastConfirm, x.LastConfirm)
 		if x.Confirmed == d.Floor && d.Floor > in.Floor {
 			e.Floor.By = x.Instance.Node
 		}

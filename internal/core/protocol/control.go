@@ -69,12 +69,13 @@ type SealAnswers struct {
 
 // Sealed is what one copy durably holds.
 type Sealed struct {
-	Partition  ident.Partition
-	Transition string
-	Tail       batch.Tail
-	Confirmed  uint64 // the highest confirmed position that the copy knows of
-	Damaged    string // not empty: why it must not count
-	Refused    string // not empty: why it did not seal
+	Partition   ident.Partition
+	Transition  string
+	Tail        batch.Tail
+	Confirmed   uint64 // the highest confirmed position that the copy knows of
+	LastConfirm int64  // when that last moved, in microseconds since 1970; 0: not known
+	Damaged     string // not empty: why it must not count
+	Refused     string // not empty: why it did not seal
 }
 
 // LinksAsk asks a node what the links of its copies are at positions.

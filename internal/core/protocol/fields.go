@@ -366,12 +366,13 @@ func (c *coder) sealRequests(m *SealRequests) {
 func (c *coder) sealAnswers(m *SealAnswers) {
 	c.u64(&m.Request)
 	c.instance(&m.From)
-	l := list(c, &m.Items, 27)
+	l := list(c, &m.Items, 28)
 	for i := range l {
 		c.partition(&l[i].Partition)
 		c.text(&l[i].Transition)
 		c.tail(&l[i].Tail)
 		c.u64(&l[i].Confirmed)
+		c.i64(&l[i].LastConfirm)
 		c.text(&l[i].Damaged)
 		c.text(&l[i].Refused)
 	}

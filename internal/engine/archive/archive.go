@@ -231,6 +231,8 @@ func (a *Archive) Receive(msg any) {
 		a.deliver(m)
 	case gathered:
 		a.timer, a.due = false, true
+	case keeping:
+		a.keepEnd(m)
 	case stop:
 		a.due = true
 		a.Flush()

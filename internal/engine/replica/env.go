@@ -1,8 +1,10 @@
 package replica
 
 import (
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/port/clock"
@@ -32,6 +34,11 @@ type Env struct {
 	Gateways func(ident.Partition) []protocol.Gateway
 	// Serving is told, on the replica's loop, that a partition is served from now on. May be nil.
 	Serving func(ident.Partition)
+	// Became is told what became of the change of owner that began an epoch, from any goroutine. May be nil.
+	Became func(p ident.Partition, epoch uint64, what evidence.Became)
+	// Keep keeps what a copy that was ever an owner is about to cut, and calls done once, from any goroutine, with whether it has.
+	// nil: nobody keeps it.
+	Keep func(end CutEnd, done func(kept bool))
 	// Peers carries messages to other nodes; nil on a node that has none.
 	Peers Peers
 	// Members changes who follows, by a guarded write to the catalog; nil where nothing may.
@@ -39,6 +46,14 @@ type Env struct {
 	// SnapshotEvery is how many applied entries make a snapshot due; 0 is what production wants. A simulation, which has few entries,
 	// sets it low.
 	SnapshotEvery uint64
+}
+
+// CutEnd is what is cut from a log: the batches from From to To, where the history of Epoch began below them.
+type CutEnd struct {
+	Partition ident.Partition
+	Epoch     uint64
+	From, To  uint64 // positions
+	Batches   []batch.Batch
 }
 
 // Resources deletes resources, by a guarded write to the catalog.

@@ -26,6 +26,7 @@ type replica struct {
 	stirred bool      // there may be more to do in Flush than to append what was admitted
 	pacing  bool      // what goes to another node waits, and a timer is set
 	tidy    bool      // producers may have to be forgotten
+	toTell  telling   // of the change of owner that this one's epoch began with
 	w       int       // copies that a confirm needs, this one included
 	inlets  []*inlet  // of an owner, as producers, applied and side are
 	first   [1]*inlet // where inlets begins: a list of its own would be one more place to reach for
@@ -67,11 +68,13 @@ type replica struct {
 	wakeAt    int64 // wall time in ms that a timer is set for; 0: none
 	cancel    func() bool
 
-	gateways   uint64 // numbers given to gateways
-	res        *catalog.Resource
-	want       *catalog.Assignment // the newest
-	generation uint64              // counts how often the state was dropped: what was read for an older one is ignored
-	reason     string              // why not serving, for people
+	gateways    uint64 // numbers given to gateways
+	res         *catalog.Resource
+	want        *catalog.Assignment // the newest
+	cutting     *CutEnd             // what is about to be cut
+	confirmedAt int64               // wall time in microseconds when the confirmed position last moved
+	generation  uint64              // counts how often the state was dropped: what was read for an older one is ignored
+	reason      string              // why not serving, for people
 }
 
 // ending is about an owner that is to end.
@@ -376,7 +379,7 @@ func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
 		r.findTail(e.Cut)
 	case partition.DropEnd:
 		r.dropFlights(e.Tail.Position)
-		r.log.Cut(e.Tail, r.postStep)
+		r.dropEnd(e.Tail)
 	case partition.SaveRole:
 		r.log.SetRole(e.Role, e.Epoch, r.postStep)
 	case partition.WriteMark:
@@ -384,6 +387,7 @@ func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
 	case partition.Assumed:
 		r.assumed()
 	case partition.Advanced:
+		r.noteConfirmed()
 		if r.copy.Role() == partition.Owner {
 			r.reign.Store(r.copy.Epoch())
 			r.confirmed.Store(e.Position)

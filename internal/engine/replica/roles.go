@@ -92,7 +92,7 @@ func (r *replica) seal(m sealCopy) {
 func (r *replica) sealAnswer(req SealRequest) SealAnswer {
 	a := SealAnswer{Partition: r.id}
 	a.Transition, a.Instance = req.Transition, r.m.env.Local
-	a.Tail, a.Confirmed = r.copy.Durable(), r.copy.Confirmed()
+	a.Tail, a.Confirmed, a.LastConfirm = r.copy.Durable(), r.copy.Confirmed(), r.confirmedAt
 	return a
 }
 
@@ -112,6 +112,7 @@ func (r *replica) answerSeals() {
 
 // findTail looks for the batch that ends where another owner's history began.
 func (r *replica) findTail(cut catalog.HistoryStart) {
+	r.cutsTo(cut)
 	found := func(t batch.Tail) { r.step(func(fx *partition.Effects) { r.copy.TailFound(t, fx) }) }
 	t := batch.Tail{Position: cut.Position, Offset: cut.Offset, Events: cut.Position - cut.Offset, Link: cut.Link}
 	if cut.Position == 0 {
@@ -137,6 +138,7 @@ func (r *replica) writeMark() {
 		r.attr(), slog.Uint64("epoch", r.copy.Epoch()), slog.Uint64("position", r.copy.Tail().Position),
 	}})
 	r.reason = ""
+	r.reigns()
 	r.setFeeds(r.want)
 	var scratch [64]byte
 	body := partition.AppendEpochMark(scratch[:0], r.copy.Epoch(), machineVersion(r.res.Kind))
