@@ -49,7 +49,10 @@ func (n *Node) ownStatus() protocol.StatusAnswer {
 }
 
 func waitStatus(w *controller.Waiting) protocol.WaitStatus {
-	return protocol.WaitStatus{Partition: w.Partition, Transition: w.Transition, Since: w.Since, Reason: w.Reason}
+	return protocol.WaitStatus{
+		Partition: w.Partition, Transition: w.Transition, Kind: uint64(w.Kind), Since: w.Since, Answers: uint64(w.Answers),
+		Needed: uint64(w.Needed), Missing: w.Missing, Floor: w.Floor, FloorBy: w.FloorBy, Reason: w.Reason,
+	}
 }
 
 func waitingOf(w *protocol.WaitStatus) control.Waiting {

@@ -13,7 +13,7 @@ func EvidenceOf(r *catalog.Resource, in Input, d Decision, floorBy string) *evid
 	e := &evidence.Evidence{Decided: evidence.Decided{
 		Workflow: evidence.Failover, Partition: a.Partition, VHost: r.VHost, Resource: r.Name, Kind: r.Kind,
 		Before: evidence.Reign{Owner: a.Owner, Epoch: a.Epoch}, Version: a.Version, Policy: a.Policy,
-		E: a.Eligible(), W: in.W, R: readQuorum(a, in.W), Floor: evidence.Floor{Position: d.Floor, By: floorBy},
+		E: a.Eligible(), W: in.W, R: readQuorum(a, in.W), Floor: evidence.Floor{Position: d.Floor},
 	}}
 	if p := a.Pending; p != nil {
 		e.ID, e.Cause, e.SeenBy, e.After.Epoch, e.Suspected = p.ID, p.Cause, p.By, p.Epoch, p.Suspected
@@ -21,8 +21,8 @@ func EvidenceOf(r *catalog.Resource, in Input, d Decision, floorBy string) *evid
 	if d.Verdict == Chosen {
 		e.After.Owner, e.Start = d.Owner, placeOf(d.Start)
 	}
-	if d.Floor == 0 {
-		e.Floor.By = ""
+	if a.Pending != nil {
+		e.Floor.By = floorFrom(in, d, floorBy)
 	}
 	answered := map[string]bool{}
 	for _, x := range in.Answers {
@@ -36,14 +36,11 @@ func EvidenceOf(r *catalog.Resource, in Input, d Decision, floorBy string) *evid
 		})
 		answered[x.Instance.Node] = true
 		e.LastConfirm = max(e.LastConfirm, x.LastConfirm)
-		if x.Confirmed == d.Floor && d.Floor > in.Floor {
-			e.Floor.By = x.Instance.Node
-		}
 	}
 	for _, x := range d.Excluded {
 		e.Exclusions = append(e.Exclusions, evidence.Exclusion{Node: x.Answer.Instance.Node, Store: x.Answer.Instance.Store, Reason: x.Reason})
 	}
-	for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
+	for _, m := range asked(a) {
 		if !answered[m.Node] {
 			e.Exclusions = append(e.Exclusions, evidence.Exclusion{Node: m.Node, Store: m.Store, Reason: "did not answer"})
 		}

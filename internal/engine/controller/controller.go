@@ -62,12 +62,7 @@ type Env struct {
 }
 
 // Waiting is a transition that cannot be decided now.
-type Waiting struct {
-	Partition  ident.Partition
-	Transition string // "": it could not be recorded
-	Since      int64  // milliseconds since 1970: when it was recorded
-	Reason     string
-}
+type Waiting = control.Waiting
 
 // Controller is an actor. Its exported methods may be called from any goroutine.
 type Controller struct {

@@ -60,8 +60,9 @@ func (t *transition) evidence(r *catalog.Resource, in control.Input, d control.D
 }
 
 // input is what is known of a transition whose policy says what a confirm needs.
-func (t *transition) input() control.Input {
+func (c *Controller) input(t *transition) control.Input {
 	in := control.Input{Assignment: t.assignment}
+	in.Floor, _ = c.floor(t.assignment)
 	if p, err := quorum.Parse(t.assignment.Policy); err == nil {
 		in.W = quorum.W(p, t.assignment.Eligible(), t.kind)
 	}
@@ -112,7 +113,7 @@ func (c *Controller) withdrawn(old *transition, a *catalog.Assignment) {
 	if old == nil || old.assignment.Pending == nil || a.Pending != nil || a.Epoch != old.assignment.Epoch {
 		return
 	}
-	if e := c.evidence(old, old.input(), control.Decision{}); e != nil {
+	if e := c.evidence(old, c.input(old), control.Decision{}); e != nil {
 		c.offerCancelled(e, "nothing was a reason any more, and no copy was sealed")
 	}
 }
@@ -120,7 +121,7 @@ func (c *Controller) withdrawn(old *transition, a *catalog.Assignment) {
 // abandoned leaves a record of a transition whose resource was deleted.
 func (c *Controller) abandoned(r *catalog.Resource, old *transition) {
 	if old != nil && old.assignment.Pending != nil {
-		c.offerCancelled(old.evidence(r, old.input(), control.Decision{}, ""), "its resource was deleted")
+		c.offerCancelled(old.evidence(r, c.input(old), control.Decision{}, ""), "its resource was deleted")
 	}
 }
 

@@ -40,6 +40,7 @@ type transition struct {
 	graceOver  bool
 	commit     catalog.Commit // for committing
 	record     *evidence.Evidence
+	decision   control.Decision // the last
 	times      times
 	reason     string
 }
@@ -262,6 +263,7 @@ func (c *Controller) chooseFor(t *transition) {
 		}
 	}
 	d := control.Choose(in)
+	t.decision = d
 	if d.Verdict != control.Wait && t.times.sealed == 0 {
 		t.times.sealed = c.micros()
 	}
