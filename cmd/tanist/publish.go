@@ -73,6 +73,8 @@ type tally struct {
 	Nacked    int64   `json:"nacked"`
 	Returned  int64   `json:"returned"`
 	Seconds   float64 `json:"seconds"`
+	// LongestWait is how long the slowest of the outcomes took to come, in seconds.
+	LongestWait float64 `json:"longest_wait_seconds"`
 }
 
 func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) error {
@@ -116,7 +118,11 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 		if p.tally.Returned > 0 {
 			fmt.Fprintf(c.OutOrStdout(), ", returned %d", p.tally.Returned)
 		}
-		fmt.Fprintf(c.OutOrStdout(), " in %.2f s\n", p.tally.Seconds)
+		fmt.Fprintf(c.OutOrStdout(), " in %.2f s", p.tally.Seconds)
+		if p.tally.LongestWait > 0 {
+			fmt.Fprintf(c.OutOrStdout(), ", the slowest after %.3f s", p.tally.LongestWait)
+		}
+		fmt.Fprintln(c.OutOrStdout())
 	}
 	if err != nil {
 		return err
@@ -176,6 +182,7 @@ type publisher struct {
 	headers amqp.Table
 	tally   tally
 	began   time.Time
+	sent    []time.Time // when each was that has no outcome yet, in the order of publishing
 
 	firstReturn amqp.Return
 
@@ -241,6 +248,7 @@ func (p *publisher) send(ctx context.Context, body []byte) error {
 		}
 	}
 	p.tally.Published++
+	p.sent = append(p.sent, time.Now())
 	return p.ch.PublishWithContext(ctx, p.o.exchange, p.key, p.o.mandatory, false, m)
 }
 
@@ -253,6 +261,10 @@ func (p *publisher) count(c amqp.Confirmation, ok bool) error {
 		p.tally.Confirmed++
 	default:
 		p.tally.Nacked++
+	}
+	if len(p.sent) > 0 { // outcomes come in the order of publishing
+		p.tally.LongestWait = max(p.tally.LongestWait, time.Since(p.sent[0]).Seconds())
+		p.sent = p.sent[1:]
 	}
 	return nil
 }
