@@ -182,6 +182,33 @@ func TestResetIsMendedAtOnce(t *testing.T) {
 	})
 }
 
+// A process that is being ended breaks its connections before it stops listening, so the first attempt is taken and broken. That it is
+// gone, which the refusal says, is known a moment later all the same.
+func TestRefusedSoonAfterTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		all := w.peers("a", "b")
+		a, b := w.node("a", 1, all...), w.node("b", 1, all...)
+		defer stopAll(a)
+		settle(5 * time.Second)
+		wantUp(t, a, "b")
+		before := a.count("unreachable b refused")
+		dying := w.net.listen("b:1") // takes what comes, and nobody answers
+		stopAll(b)
+		settle(time.Millisecond)
+		if n := a.count("unreachable b refused"); n != before || len(dying.queue) == 0 {
+			t.Fatalf("%d refused, %d taken", n-before, len(dying.queue))
+		}
+		if err := dying.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.net.reset("b:1")
+		settle(5 * time.Millisecond)
+		if a.count("unreachable b refused") == before {
+			t.Errorf("5 ms later: %v", a.lines())
+		}
+	})
+}
+
 func TestSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		all := w.peers("a", "b")

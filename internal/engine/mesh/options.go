@@ -49,7 +49,9 @@ type Limits struct {
 }
 
 const (
-	firstBackoff = 10 * time.Millisecond
+	// A process that is being ended closes its sessions before it stops listening: what dials it at once is taken, and broken. It is
+	// refused a moment later, and only that tells that it is gone (design 2 §4).
+	firstBackoff = time.Millisecond
 	soonBackoff  = 50 * time.Millisecond // at most, after a session that ended soon
 	lastBackoff  = time.Second
 )
