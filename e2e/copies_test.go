@@ -153,52 +153,6 @@ func TestFollowersHalted(t *testing.T) {
 	t.Logf("4 followers halted, %d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
 }
 
-// TestOwnerKilled kills a node that owns something, under load through all three: others take over, clients of theirs meet a pause and nothing
-// else. Then the node comes back and follows, and nothing changes for that.
-func TestOwnerKilled(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed(t), 3))
-	c := newCluster(t, 3)
-	r := newRig(t, c.nodes...)
-	declareAll(r, "n1")
-	load := startLoad(r, rng)
-	const rounds = 4
-	for range rounds {
-		before := r.owners("failover")
-		victim := c.named(before["plain"].Owner)
-		node := slices.Index(c.nodes, victim)
-		pause(time.Duration(200+rng.IntN(500)) * time.Millisecond)
-		if rng.IntN(2) == 0 {
-			load.settleAll(r)
-		}
-		r.disturb(node)
-		r.crash(node)
-		load.resume()
-		for _, other := range c.nodes {
-			if other != victim {
-				other.await("another owner", func() error { return c.served(other, victim.name, before) })
-			}
-		}
-		taken := r.owners("failover")
-		pause(time.Duration(rng.IntN(700)) * time.Millisecond)
-		victim.start()
-		c.back(victim)
-		for name, p := range r.owners("") {
-			if was := taken[name]; p.Owner != was.Owner || p.Epoch != was.Epoch {
-				t.Errorf("%s was taken over by %s in epoch %d, and then by %s in %d", name, was.Owner, was.Epoch, p.Owner, p.Epoch)
-			}
-		}
-		r.see(check.Event{Kind: check.Calm})
-		r.verdict()
-		r.unharmed()
-	}
-	load.finish(r)
-	r.owners("failover")
-	r.drainAll()
-	r.verdict()
-	c.identical(everything...)
-	t.Logf("%d owners killed, %d messages, %d events; longest times without a confirm %s", rounds, r.messages, r.judge.Events(), r.pauses())
-}
-
 // statusWaits demands that `tanist status` says of a queue whose owner is gone that it waits, and for whom.
 func statusWaits(t *testing.T, b *broker, owner string) {
 	t.Helper()

@@ -28,6 +28,11 @@ func (c *coder) attach(m *Attach) {
 		c.u64(&l[i].Consumer)
 		c.u64(&l[i].Offset)
 	}
+	k := list(c, &m.Kept, 2)
+	for i := range k {
+		c.u64(&k[i].Consumer)
+		c.u64(&k[i].Delivered)
+	}
 }
 
 // publish is checked when read, since an owner takes the records into its log as they are: the runs are of records and add up to

@@ -54,6 +54,15 @@ type Attach struct {
 	Producer uint64
 	First    uint64
 	Claims   []Claim // deliveries of this queue that the gateway's clients hold unsettled
+	// Kept are the consumers of a queue that an owner before had taken. Each is followed by its Subscribe as soon as the stream is open, or
+	// by its Unsubscribe if it has gone meanwhile: until then the owner keeps its place from others.
+	Kept []KeptConsumer
+}
+
+// KeptConsumer is a consumer that a gateway has from an earlier stream.
+type KeptConsumer struct {
+	Consumer  uint64
+	Delivered uint64 // the last epoch in which something was delivered to it; 0: none
 }
 
 // Unclaimed says, when the owner or the epoch of partitions has changed, that a gateway works with none of them and so holds nothing

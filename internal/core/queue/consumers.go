@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // consumer is one that is subscribed, or that still holds something.
 type consumer struct {
@@ -11,6 +14,8 @@ type consumer struct {
 	held       uint64
 	credit     int64
 	order      uint64
+	delivered  uint64    // the last epoch of an owner before that delivered something to it
+	kept       bool      // its gateway has a new stream, on which it is to be subscribed anew: its place is kept
 	next, prev *consumer // ring of the group; nil: not in it
 }
 
@@ -25,6 +30,9 @@ type audience struct {
 	list  []*consumer // slot 0 is nobody
 	slots map[Holder]uint32
 	free  []uint32
+	// awaited are consumers of owners before that gateways have and will subscribe, with the last epoch in which something was delivered
+	// to each.
+	awaited map[Holder]uint64
 }
 
 // consumers are all by slot, nil where a slot is free.
@@ -40,10 +48,7 @@ func (o *owner) slot(h Holder) *consumer {
 	if c := o.lookup(h); c != nil {
 		return c
 	}
-	if o.audience == nil {
-		o.audience = &audience{slots: make(map[Holder]uint32), list: []*consumer{nil}}
-	}
-	a := o.audience
+	a := o.gathered()
 	c := &consumer{holder: h}
 	if n := len(a.free); n > 0 {
 		c.slot = a.free[n-1]
@@ -55,6 +60,14 @@ func (o *owner) slot(h Holder) *consumer {
 	}
 	a.slots[h] = c.slot
 	return c
+}
+
+// gathered is the audience, made if there is none.
+func (o *owner) gathered() *audience {
+	if o.audience == nil {
+		o.audience = &audience{slots: make(map[Holder]uint32), list: []*consumer{nil}}
+	}
+	return o.audience
 }
 
 func (o *owner) lookup(h Holder) *consumer {
@@ -78,10 +91,14 @@ func (o *owner) forget(c *consumer) {
 }
 
 // Subscribe adds a consumer. One that holds something from before keeps it, and it counts for its prefetch. One that is subscribed
-// already begins anew. It returns ErrExclusive.
+// already begins anew, unless its gateway's new stream keeps its place: then it goes on as it was. It returns ErrExclusive.
 func (m *Machine) Subscribe(h Holder, opt Options) error {
 	o := m.o
 	if c := o.lookup(h); c != nil && c.subscribed {
+		if c.kept {
+			m.goOn(c, opt)
+			return nil
+		}
 		m.leave(c)
 	}
 	if o.exclusive != 0 || opt.Exclusive && o.subscribed > 0 {
@@ -90,20 +107,70 @@ func (m *Machine) Subscribe(h Holder, opt Options) error {
 	c := o.slot(h)
 	o.order++
 	c.options, c.credit, c.order, c.subscribed = opt, opt.Credit, o.order, true
+	c.delivered = o.audience.awaited[h]
+	delete(o.audience.awaited, h)
 	o.subscribed++
 	o.abandoned = false
 	if opt.Exclusive {
 		o.exclusive = c.slot
 	}
-	if m.settings.SingleActive && o.active == 0 {
+	if m.settings.SingleActive && o.active == 0 && !o.claiming {
 		o.active = c.slot
 	}
 	m.update(c)
 	return nil
 }
 
+// goOn takes the options of a consumer whose place was kept.
+func (m *Machine) goOn(c *consumer, opt Options) {
+	c.credit = 0
+	m.update(c) // out of the ring of its old priority
+	c.options, c.credit, c.kept = opt, opt.Credit, false
+	m.update(c)
+}
+
+// Awaits reports whether a gateway has said that it will subscribe a consumer that an owner before had taken, and has not yet.
+func (m *Machine) Awaits(h Holder) bool {
+	if m.o == nil || m.o.audience == nil {
+		return false
+	}
+	_, ok := m.o.audience.awaited[h]
+	return ok
+}
+
+// Awaiting reports whether any consumer is awaited. Until none is, nothing should be delivered: others would be given what is theirs first.
+func (m *Machine) Awaiting() bool {
+	return m.o != nil && m.o.audience != nil && len(m.o.audience.awaited) > 0
+}
+
+// await notes the consumers that a gateway will subscribe to this new owner.
+func (o *owner) await(gateway uint64, kept []Kept) {
+	o.forgetAwaited(gateway)
+	if len(kept) == 0 {
+		return
+	}
+	a := o.gathered()
+	if a.awaited == nil {
+		a.awaited = make(map[Holder]uint64, len(kept))
+	}
+	for _, k := range kept {
+		a.awaited[Holder{Gateway: gateway, Consumer: k.Consumer}] = k.Delivered
+	}
+}
+
+// forgetAwaited expects no consumer of a gateway any more.
+func (o *owner) forgetAwaited(gateway uint64) {
+	if o.audience == nil {
+		return
+	}
+	maps.DeleteFunc(o.audience.awaited, func(h Holder, _ uint64) bool { return h.Gateway == gateway })
+}
+
 // Unsubscribe ends a consumer. Its claims stay.
 func (m *Machine) Unsubscribe(h Holder, now int64) {
+	if a := m.o.audience; a != nil {
+		delete(a.awaited, h)
+	}
 	if c := m.o.lookup(h); c != nil && c.subscribed {
 		m.leave(c)
 		m.o.forget(c)
@@ -121,7 +188,7 @@ func (m *Machine) left(now int64) {
 
 func (m *Machine) leave(c *consumer) {
 	o := m.o
-	c.subscribed = false
+	c.subscribed, c.kept = false, false
 	o.subscribed--
 	m.update(c)
 	if o.exclusive == c.slot {
@@ -129,23 +196,36 @@ func (m *Machine) leave(c *consumer) {
 	}
 	if o.active == c.slot {
 		o.active = 0
-		if next := m.successor(); next != nil {
-			o.active = next.slot
-			m.update(next)
-		}
+		m.succeed()
 	}
 }
 
-// successor is who becomes the single active consumer: the highest priority, the longest subscribed of it.
-func (m *Machine) successor() *consumer {
+// succeed makes a consumer the single active one: the one that an owner before had delivered to last, as it was the active one; else the
+// highest priority, the longest subscribed of it.
+func (m *Machine) succeed() {
+	if !m.settings.SingleActive || m.o.active != 0 || m.o.claiming {
+		return
+	}
 	var best *consumer
 	for _, c := range m.o.consumers() {
-		if c != nil && c.subscribed && (best == nil || c.options.Priority > best.options.Priority ||
-			c.options.Priority == best.options.Priority && c.order < best.order) {
+		if c != nil && c.subscribed && (best == nil || c.before(best)) {
 			best = c
 		}
 	}
-	return best
+	if best != nil {
+		m.o.active = best.slot
+		m.update(best)
+	}
+}
+
+func (c *consumer) before(o *consumer) bool {
+	switch {
+	case c.delivered != o.delivered:
+		return c.delivered > o.delivered
+	case c.options.Priority != o.options.Priority:
+		return c.options.Priority > o.options.Priority
+	}
+	return c.order < o.order
 }
 
 // Credit gives a consumer bytes.

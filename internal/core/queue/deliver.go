@@ -222,14 +222,27 @@ func (m *Machine) Purge() uint64 {
 	return n
 }
 
-// Attach begins a gateway's new stream: its consumers are gone until they subscribe anew, it holds what it claims, and what it held
-// but does not claim was never received, so it is ready again without having been counted. Claims of what does not live, or is
+// Attach begins a gateway's new stream: its consumers are gone, but for those kept, which take nothing until they subscribe anew; it holds
+// what it claims, and what it held but does not claim was never received, so it is ready again without having been counted. Claims of what does not live, or is
 // held by another, are ignored. The claims must include deliveries whose settle is not confirmed yet, ahead of that settle. Only
 // while Attaching; before, the claims would be lost. The queue was in use until now if the gateway had a consumer.
-func (m *Machine) Attach(gateway uint64, claims []Claim, now int64) {
+func (m *Machine) Attach(gateway uint64, claims []Claim, kept []Kept, now int64) {
 	o := m.o
+	if o.claiming {
+		o.await(gateway, kept)
+	}
+	keeps := make(map[uint64]bool, len(kept))
+	for _, k := range kept {
+		keeps[k.Consumer] = true
+	}
 	for _, c := range o.consumers() {
-		if c != nil && c.subscribed && c.holder.Gateway == gateway {
+		switch {
+		case c == nil || !c.subscribed || c.holder.Gateway != gateway:
+		case keeps[c.holder.Consumer]:
+			c.kept, c.credit = true, 0
+			m.update(c)
+			delete(o.audience.awaited, c.holder)
+		default:
 			m.leave(c)
 			m.Touch(now)
 		}
@@ -278,6 +291,7 @@ func (m *Machine) Attach(gateway uint64, claims []Claim, now int64) {
 // ReleaseGateway ends a gateway: its consumers go, what it holds is released (staged as returns, counted).
 func (m *Machine) ReleaseGateway(gateway uint64, now int64) {
 	had := false
+	m.o.forgetAwaited(gateway)
 	for _, c := range m.o.consumers() {
 		if c != nil && c.subscribed && c.holder.Gateway == gateway {
 			m.leave(c)

@@ -206,7 +206,13 @@ func (o *owner) shorter(size uint32) {
 
 // Claimed says that every gateway that may hold something of an earlier owner's has attached, or had its time to. Until then all that
 // is not claimed looks ready, and may be in a client's hands.
-func (m *Machine) Claimed() { m.o.claiming = false }
+func (m *Machine) Claimed() {
+	m.o.claiming = false
+	if a := m.o.audience; a != nil {
+		a.awaited = nil
+	}
+	m.succeed()
+}
 
 // Attaching reports whether the owner's side is on and all that was inherited has been applied: claims and settles are taken.
 func (m *Machine) Attaching() bool { return m.o != nil && m.o.inherit == 0 }
@@ -434,7 +440,7 @@ func (o *owner) trim() {
 	if len(o.heap) == 0 {
 		o.heap = nil
 	}
-	if o.audience != nil && len(o.audience.slots) == 0 {
+	if o.audience != nil && len(o.audience.slots) == 0 && len(o.audience.awaited) == 0 {
 		o.audience, o.groups = nil, nil
 	}
 }

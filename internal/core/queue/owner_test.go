@@ -16,7 +16,7 @@ func TestAttachCountsAsUse(t *testing.T) {
 	if err := m.Subscribe(Holder{1, 1}, Options{Credit: 1}); err != nil {
 		t.Fatal(err)
 	}
-	m.Attach(1, nil, 5000)
+	m.Attach(1, nil, nil, 5000)
 	if m.Unused(5000) || m.Unused(5999) {
 		t.Fatal("unused, though it had a consumer until now")
 	}
@@ -75,7 +75,7 @@ func TestNothingEndsBeforeTheClaimsAreIn(t *testing.T) {
 	if _, count := m.TakeEvents(); count != 0 {
 		t.Fatalf("%d events: dropped what a client may hold", count)
 	}
-	m.Attach(1, []Claim{{1, 0}, {1, 1}}, 1)
+	m.Attach(1, []Claim{{1, 0}, {1, 1}}, nil, 1)
 	m.Claimed()
 	if _, count := m.TakeEvents(); count != 0 {
 		t.Fatalf("%d events: one message is ready, and two are held", count)

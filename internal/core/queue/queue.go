@@ -70,6 +70,12 @@ type Claim struct {
 	Offset   uint64
 }
 
+// Kept is a consumer that a gateway has from an earlier stream, and will subscribe anew.
+type Kept struct {
+	Consumer  uint64
+	Delivered uint64 // the last epoch in which something was delivered to it; 0: none
+}
+
 // Outcome of a settle. The values are those of protocol.Outcome.
 type Outcome uint8
 

@@ -23,6 +23,8 @@ type attachment struct {
 	requests []*request // not answered, in order
 	p        ident.Partition
 	stream   uint64
+	epoch    uint64          // of the owner that opened the stream
+	kept     []uint64        // consumers that Attach has said will be subscribed
 	to       protocol.Sender // the owner, as the directory named it for this stream
 
 	settles   settles
@@ -115,7 +117,9 @@ func (a *attachment) connect() {
 	if !a.out.fresh {
 		first = a.out.head + a.out.shift
 	}
-	a.to.Send(protocol.Attach{To: a.address(), Reply: s, Producer: a.out.producer, First: first, Claims: a.claims()})
+	a.to.Send(protocol.Attach{
+		To: a.address(), Reply: s, Producer: a.out.producer, First: first, Claims: a.claims(), Kept: a.keep(),
+	})
 	s.watch()
 }
 
@@ -165,6 +169,18 @@ func (a *attachment) claims() []protocol.Claim {
 	return appendClaims(cs, a.settles.open)
 }
 
+// keep are the consumers of a queue that an owner has taken and that are to go on.
+func (a *attachment) keep() (ks []protocol.KeptConsumer) {
+	a.kept = a.kept[:0]
+	for _, c := range a.consumers {
+		if c.state == running && c.reader == nil {
+			a.kept = append(a.kept, c.id)
+			ks = append(ks, protocol.KeptConsumer{Consumer: c.id, Delivered: c.delivered})
+		}
+	}
+	return ks
+}
+
 func appendClaims(cs []protocol.Claim, items []protocol.SettleItem) []protocol.Claim {
 	for _, it := range items {
 		for off := it.First; off <= it.Last; off++ {
@@ -177,6 +193,7 @@ func appendClaims(cs []protocol.Claim, items []protocol.SettleItem) []protocol.C
 // attached is called when the owner has opened the stream: what is in hand is sent again, in order, before anything new.
 func (a *attachment) attached(m protocol.Attached) {
 	a.enter(open)
+	a.epoch = m.Epoch
 	a.backoff, a.resent, a.away = firstBackoff, 0, 0
 	a.out.expect(a.sh, m.Expect)
 	a.resubscribe()
@@ -190,8 +207,15 @@ func (a *attachment) attached(m protocol.Attached) {
 	a.touch()
 }
 
-// resubscribe gives the owner of a new stream the consumers, under their old numbers. Those that were being cancelled have ended.
+// resubscribe gives the owner of a new stream the consumers, under their old numbers. Those that were being cancelled have ended. Of those
+// that it was told of and that have gone since, it is told that too.
 func (a *attachment) resubscribe() {
+	for _, id := range a.kept {
+		if _, c := a.consumer(id); c == nil || c.state == cancelling {
+			a.to.Send(protocol.Unsubscribe{To: a.address(), Consumer: id})
+		}
+	}
+	a.kept = a.kept[:0]
 	var cancelled []*consumer
 	k := 0
 	for _, c := range a.consumers {

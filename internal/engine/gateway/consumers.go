@@ -54,11 +54,13 @@ type consumer struct {
 	undrain  int64 // handed to the session and not drained yet
 	reader   *reader
 	prefetch uint32
-	timed    bool // oldest counts
-	oldest   uint64
-	oldestAt time.Duration
-	revoked  bool // its credit was taken back, as its session has too much
-	pumping  bool // on the shard's list for the next Flush
+	// delivered is the epoch in which the last delivery of a queue came; 0: none has.
+	delivered uint64
+	timed     bool // oldest counts
+	oldest    uint64
+	oldestAt  time.Duration
+	revoked   bool // its credit was taken back, as its session has too much
+	pumping   bool // on the shard's list for the next Flush
 }
 
 type consumerState uint8
@@ -231,6 +233,7 @@ func (a *attachment) deliver(m protocol.Deliver) {
 		a.touch()
 		return
 	}
+	c.delivered = a.epoch
 	ds := s.takeDeliveries()
 	bytes := int64(0)
 	for i := range m.Items {

@@ -77,7 +77,7 @@ func (r *replica) open(in *inlet) {
 		return
 	}
 	in.attach = nil
-	r.side.attach(r, in.number, m.Claims)
+	r.side.attach(r, in.number, m)
 	in.source = partition.NewSource(&r.producers, m.Producer, m.First)
 	in.told = true
 	if m.Producer&(1<<24-1) != 0 {

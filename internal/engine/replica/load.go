@@ -213,7 +213,8 @@ func (r *replica) ready() {
 	r.claimed()
 }
 
-// claimed begins to deliver once every gateway that may hold something has said so, or had its time.
+// claimed begins to deliver once every gateway that may hold something has said so and subscribed the consumers that it had, or had its
+// time.
 func (r *replica) claimed() {
 	if r.phase != claiming {
 		return
@@ -225,6 +226,9 @@ func (r *replica) claimed() {
 				return
 			}
 		}
+		if r.side.awaiting() {
+			return
+		}
 	}
 	r.phase = serving
 	if w != nil {
@@ -234,10 +238,11 @@ func (r *replica) claimed() {
 	r.side.claimed()
 	r.admitHeld()
 	if w != nil {
-		for _, msg := range w.deferred {
-			r.box.Post(msg)
-		}
+		waited := w.deferred
 		w.deferred = nil
+		for _, msg := range waited { // in their order, and ahead of what has come since
+			r.Receive(msg)
+		}
 	}
 	r.reason = ""
 	r.arrived()

@@ -127,12 +127,21 @@ func (q *queueSide) expire(r *replica, now int64) {
 
 func (q *queueSide) claimed() { q.m.Claimed() }
 
-func (q *queueSide) attach(r *replica, gateway uint64, claims []protocol.Claim) {
-	cs := make([]queue.Claim, len(claims))
-	for i, c := range claims {
-		cs[i] = queue.Claim{Consumer: c.Consumer, Offset: c.Offset}
+func (q *queueSide) awaiting() bool { return q.m.Awaiting() }
+
+func (q *queueSide) awaits(gateway, consumer uint64) bool {
+	return q.m.Awaits(queue.Holder{Gateway: gateway, Consumer: consumer})
+}
+
+func (q *queueSide) attach(r *replica, gateway uint64, m *protocol.Attach) {
+	cs, ks := make([]queue.Claim, len(m.Claims)), make([]queue.Kept, len(m.Kept))
+	for i, c := range m.Claims {
+		cs[i] = queue.Claim(c)
 	}
-	q.m.Attach(gateway, cs, r.now())
+	for i, k := range m.Kept {
+		ks[i] = queue.Kept(k)
+	}
+	q.m.Attach(gateway, cs, ks, r.now())
 }
 
 func (q *queueSide) release(r *replica, gateway uint64) { q.m.ReleaseGateway(gateway, r.now()) }

@@ -211,7 +211,9 @@ func (r *replica) Receive(msg any) {
 	case protocol.Settle:
 		r.settle(m)
 	case protocol.Credit:
-		r.credit(m)
+		if !r.early(msg) {
+			r.credit(m)
+		}
 	case appendFailed:
 		r.lane.flights--
 		r.fail("append", m.err)
@@ -246,16 +248,40 @@ func (r *replica) Receive(msg any) {
 	}
 }
 
-// request handles what gateways ask for less often. What would count, drop or hand out messages waits until it is known which of them
-// are in clients' hands.
-func (r *replica) request(msg any) {
-	switch msg.(type) {
-	case protocol.Get, protocol.Purge, protocol.Stats, protocol.Close:
-		if r.phase == claiming {
-			w := r.asks()
-			w.deferred = append(w.deferred, msg)
-			return
+// early keeps what cannot be done before the claims are in, and reports whether it did: what would count, drop or hand out messages waits
+// until it is known which of them are in clients' hands, and a consumer that is new lets those first that owners before had taken.
+func (r *replica) early(msg any) bool {
+	if r.phase != claiming {
+		return false
+	}
+	switch m := msg.(type) {
+	case protocol.Get, protocol.Purge, protocol.Stats, protocol.Close, protocol.Credit:
+	case protocol.Subscribe:
+		if r.awaited(&m.To, m.Consumer) {
+			return false
 		}
+	case protocol.Unsubscribe:
+		if r.awaited(&m.To, m.Consumer) {
+			return false
+		}
+	default:
+		return false
+	}
+	w := r.asks()
+	w.deferred = append(w.deferred, msg)
+	return true
+}
+
+// awaited reports whether a consumer is awaited.
+func (r *replica) awaited(to *protocol.To, consumer uint64) bool {
+	in := r.inlet(to)
+	return in != nil && r.side.awaits(in.number, consumer)
+}
+
+// request handles what gateways ask for less often.
+func (r *replica) request(msg any) {
+	if r.early(msg) {
+		return
 	}
 	switch m := msg.(type) {
 	case protocol.Attach:

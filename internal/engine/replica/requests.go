@@ -46,11 +46,13 @@ func (r *replica) subscribe(m protocol.Subscribe) {
 		return
 	}
 	r.side.subscribe(r, in, m)
+	r.claimed()
 }
 
 func (r *replica) unsubscribe(m protocol.Unsubscribe) {
 	if in := r.inlet(&m.To); in != nil {
 		r.side.unsubscribe(r, in, m)
+		r.claimed()
 	}
 }
 

@@ -28,7 +28,11 @@ type side interface {
 	limited() bool
 	admit(h batch.RecordHeader) bool
 
-	attach(r *replica, gateway uint64, claims []protocol.Claim)
+	attach(r *replica, gateway uint64, m *protocol.Attach)
+	// awaits reports whether a gateway's consumer is one that it has from an owner before, and has still to subscribe here.
+	awaits(gateway, consumer uint64) bool
+	// awaiting reports whether there is any such.
+	awaiting() bool
 	// claimed is called once every gateway that may hold something of an earlier owner's has attached, or had its time to.
 	claimed()
 	release(r *replica, gateway uint64)

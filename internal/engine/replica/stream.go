@@ -44,7 +44,10 @@ func (s *streamSide) trim()                                         { s.m.Trim()
 func (s *streamSide) claimed()                                      {}
 func (s *streamSide) awaited() bool                                 { return false }
 
-func (s *streamSide) attach(_ *replica, gateway uint64, _ []protocol.Claim) {
+func (s *streamSide) awaits(uint64, uint64) bool { return true }
+func (s *streamSide) awaiting() bool             { return false }
+
+func (s *streamSide) attach(_ *replica, gateway uint64, _ *protocol.Attach) {
 	s.m.ReleaseGateway(gateway)
 }
 
