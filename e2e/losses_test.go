@@ -301,26 +301,3 @@ func readStream(t *testing.T, b *broker, name string, n int) (bodies []string) {
 	}
 	return bodies
 }
-
-// controller is the node whose controller decides.
-func (c *cluster) controller() int {
-	c.t.Helper()
-	at := -1
-	c.up().await("a controller", func() error {
-		var all []struct {
-			Name       string
-			Controller bool
-		}
-		err := c.up().get("/api/v1/nodes", &all)
-		for _, n := range all {
-			if n.Controller {
-				at = slices.IndexFunc(c.nodes, func(b *broker) bool { return b.name == n.Name })
-			}
-		}
-		if err == nil && at < 0 {
-			err = fmt.Errorf("no node says that it is the controller's")
-		}
-		return err
-	})
-	return at
-}
