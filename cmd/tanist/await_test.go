@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -57,4 +60,37 @@ func awaitReady(ts *testscript.TestScript, at string, neg bool) {
 			ts.Fatalf("waited a minute for the node: %v", err)
 		}
 	}
+}
+
+// until runs a command again and again until what it prints matches, whatever it ends with.
+func until(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile("(?m)" + args[0])
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ts.Exec(args[1], args[2:]...)
+		if want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("waited a minute for %s: %v", args[0], err)
+		}
+	}
+}
+
+// owner sets OWNER to the number of the node of a local cluster that owns a queue, and has the verbs ask another.
+func owner(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Exec("tanist", "status", args[0], "--json"))
+	var r report
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &r))
+	number := strings.TrimPrefix(r.Partitions[0].Owner, "n")
+	ts.Setenv("OWNER", number)
+	other := "1"
+	if number == other {
+		other = "2"
+	}
+	ts.Setenv("TANIST_ADMIN_URL", ts.Getenv("ADMIN"+other))
 }

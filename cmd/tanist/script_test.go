@@ -22,7 +22,7 @@ func TestScripts(t *testing.T) {
 			e.Vars = append(e.Vars, "AMQP="+amqp, "ADMIN="+admin, "MESH="+free(t), "AMQP2="+free(t), "ADMIN2="+free(t), "MESH2="+free(t), "TANIST_URL=amqp://guest@"+amqp+"/", "TANIST_ADMIN_URL=http://"+admin)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "corrupt": corrupt, "awaitdev": awaitDev},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "corrupt": corrupt, "awaitdev": awaitDev, "until": until, "owner": owner},
 	})
 }
 

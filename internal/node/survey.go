@@ -62,13 +62,18 @@ func waitingOf(w *protocol.WaitStatus) control.Waiting {
 	}
 }
 
-// survey asks all nodes how they and their copies are, and has use judge while the catalog is held still. Copies that are behind what
+// survey asks all nodes how they and their copies are, and has use judge while the catalog is held still, which is as new as its leader's
+// was at the call, or k.NoQuorum says that it may not be. Copies that are behind what
 // their owner had are asked once more, so that none seems to lack what only came between two answers.
 func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Known)) error {
 	k := control.Known{Now: b.n.env.Clock.Wall().UnixMilli(), Ends: map[ident.Partition]control.End{}}
 	c, err := b.catalogStatus(ctx)
 	if err != nil {
 		return err
+	}
+	unsure := ""
+	if c.Leader != 0 { // as this node believes: a leader that cannot reach a majority finds out a little later
+		unsure = b.unsure(ctx)
 	}
 	g := b.gather(ctx, protocol.StatusAsk{All: true})
 	var behind []ident.Partition
@@ -93,7 +98,10 @@ func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Kn
 	b.n.View(func(v *catalog.View) {
 		k.View = v
 		k.Voters = votersOf(v, &c)
-		k.NoQuorum = b.noQuorum(v, &c, k.Voters)
+		k.NoQuorum = unsure
+		if c.Leader == 0 {
+			k.NoQuorum = b.noLeader(k.Voters)
+		}
 		k.VotersDue = votersDue(v, &c, &g)
 		for _, p := range slices.SortedFunc(maps.Keys(g.waits), ident.Partition.Compare) {
 			k.Waits = append(k.Waits, g.waits[p])
@@ -143,11 +151,23 @@ func votersDue(v *catalog.View, c *consensus.Status, g *gathered) string {
 	return control.Voters(c.Leader, seats, c.Voters, c.Learners).String()
 }
 
-// noQuorum says why the catalog cannot be changed, as far as this node can tell.
-func (b *backend) noQuorum(v *catalog.View, c *consensus.Status, voters []string) string {
-	if c.Leader != 0 {
-		return ""
+// unsure asks the catalog's leader to show that it leads, and so makes sure that this node knows what was decided before. It says why that
+// failed.
+func (b *backend) unsure(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
+	defer cancel()
+	failed, err := await(ctx, b.n.consensus.Barrier)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the catalog's leader did not answer within %v, or reaches no majority", gatherTimeout)
+	case failed != nil:
+		return failed.Error()
 	}
+	return ""
+}
+
+// noLeader says how far this node is from a leader of the catalog.
+func (b *backend) noLeader(voters []string) string {
 	reached := 0
 	for _, name := range voters {
 		if _, up := b.n.sessions[name]; up || name == b.n.local.Node {
