@@ -110,11 +110,12 @@ func (w Waiting) String() string {
 	case WaitTruth:
 		out = "copies contradict each other"
 	}
+	more := strings.TrimPrefix(strings.TrimPrefix(w.Reason, out), "; ") // it may begin with the same words
 	if len(w.Missing) > 0 {
 		out += "; missing: " + strings.Join(w.Missing, ", ")
 	}
-	if w.Reason != "" {
-		out += "; " + w.Reason
+	if more != "" {
+		out += "; " + more
 	}
 	return strings.TrimPrefix(out, "; ")
 }
@@ -261,6 +262,9 @@ func (s *survey) transitions() {
 		switch w.Kind {
 		case WaitAnswers:
 			c.Code, c.Ends = WaitingForCopies, "copies that are missing answer"
+			if w.Needed == 0 { // nobody was asked yet
+				c.Ends = "the catalog takes the record of it"
+			}
 		case WaitFloor:
 			c.Code, c.Ends = BelowHistoryStart, "a copy that holds it answers"
 		case WaitTruth:

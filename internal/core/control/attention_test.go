@@ -49,6 +49,24 @@ func TestWhatNeedsAPerson(t *testing.T) {
 		}, []string{
 			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b | missing quorum | copies that are missing answer: a, b | tanist status q",
 		}},
+		"too few answers, and why": {func(k *Known) {
+			k.Waits = []Waiting{{
+				Partition: q, Kind: WaitAnswers, Answers: 1, Needed: 2, Missing: []string{"a", "b"},
+				Reason: "1 of 2 answers needed; b: damaged: a checksum; a cannot be reached",
+			}}
+		}, []string{
+			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b; b: damaged: a checksum; a cannot be reached | missing quorum | copies that are missing answer: a, b | tanist status q",
+		}},
+		"it could not be recorded": {func(k *Known) { k.Waits = []Waiting{{Partition: q, Reason: "the catalog did not answer"}} }, []string{
+			"waiting-for-copies | q | the catalog did not answer | missing quorum | the catalog takes the record of it | tanist status q",
+		}},
+		"a clock is ahead": {func(k *Known) { k.Nodes[1].Ahead = skewed }, []string{
+			"clock-skew | b | its clock is 2.0 s ahead of this node's: delays and times to live are wrong by as much, and evidence misleads |  | the clocks agree to within 2 s | chronyc tracking, or what keeps the time there",
+		}},
+		"a clock is behind": {func(k *Known) { k.Nodes[1].Ahead = -90_500 }, []string{
+			"clock-skew | b | its clock is 90.5 s behind this node's: delays and times to live are wrong by as much, and evidence misleads |  | the clocks agree to within 2 s | chronyc tracking, or what keeps the time there",
+		}},
+		"clocks differ a little": {func(k *Known) { k.Nodes[1].Ahead, k.Nodes[2].Ahead = skewed-1, 1-skewed }, nil},
 		"below what was confirmed": {func(k *Known) {
 			k.Waits = []Waiting{{Partition: q, Kind: WaitFloor, Floor: 70, FloorBy: "c", Missing: []string{"a"}}}
 		}, []string{
@@ -214,5 +232,26 @@ func TestNamesAreQuotedForAShell(t *testing.T) {
 		if got := quoted(name); got != want {
 			t.Errorf("%q: %s, want %s", name, got, want)
 		}
+	}
+}
+
+// What is away, closed or low is so since its node was lost or its store changed, where that is known.
+func TestConditionsBeginWhenTheirCauseDid(t *testing.T) {
+	k := healthy(t)
+	k.Nodes[0].Blocked, k.Nodes[0].Since = true, 300
+	k.Nodes[1].Live, k.Nodes[1].Since = false, 500
+	k.Nodes[2].Closed, k.Nodes[2].Since = true, 700
+	got, _ := Attention(k, nil)
+	since := map[Code]int64{}
+	for _, c := range got {
+		since[c.Code] = c.Since
+	}
+	if since[DiskLow] != 300 || since[StoreClosed] != 700 || since[UnderReplicated] != 700 {
+		t.Errorf("since %v", since)
+	}
+	k.Nodes[2].Closed = false
+	got, _ = Attention(k, nil)
+	if i := slices.IndexFunc(got, func(c Condition) bool { return c.Code == QuorumCritical }); i < 0 || got[i].Since != 500 {
+		t.Errorf("%+v", got)
 	}
 }
