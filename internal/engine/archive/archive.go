@@ -25,10 +25,10 @@ import (
 const (
 	// factsAfter gathers what copies say before it is told and written: they say it while they begin to serve, and that goes first.
 	factsAfter = 200 * time.Millisecond
-	// maxOpen bounds the records that are not known to be true yet, and maxVariants those of one partition among them: controllers that
-	// follow on each other may choose in different ways, and one of them commits.
+	// maxOpen bounds the records that are not known to be true yet, and maxVariants those of one partition among them: this node may be
+	// behind the catalog by several epochs, and controllers that follow on each other may choose in different ways for one of them.
 	maxOpen     = evidence.DefaultTotal
-	maxVariants = 4
+	maxVariants = 2 * evidence.DefaultPerPartition
 	// maxMessage bounds the bytes of records in one message between nodes, unless one is larger.
 	maxMessage = 256 << 10
 )
@@ -75,6 +75,8 @@ type Archive struct {
 	unkept []*evidence.Evidence // to be written
 	timer  bool
 	due    bool
+	// caughtUp says that the catalog as it was at the start is known.
+	caughtUp bool
 }
 
 // messages

@@ -23,37 +23,39 @@ const (
 	no
 )
 
-// judge asks the catalog whether what a record says was decided. Where the catalog does not know any more, the word of who gave the record
-// counts.
+// judge asks the catalog whether what a record says was decided. Where the catalog does not know any more, because the resource was deleted
+// or the start is one of so many, the word of who gave the record counts.
 func (a *Archive) judge(e *evidence.Evidence) (v verdict) {
 	if e.Outcome == evidence.Cancelled || e.Outcome == evidence.Refused {
 		return yes
 	}
-	old := no
+	told := no
 	if e.Outcome == evidence.Committed {
-		old = yes
+		told = yes
 	}
 	a.env.View(func(view *catalog.View) {
 		as, _ := view.Assignment(e.Partition)
-		switch i := startOf(as, e.After.Epoch); {
-		case as == nil && old == yes, as != nil && i < 0 && as.Epoch >= e.After.Epoch:
-			v = old // its resource was deleted, or it is so old that the catalog has dropped the start
-		case as == nil || i < 0:
-			v = later
-		case as.Starts[i].Evidence == e.Digest():
+		if as == nil {
+			if v = later; told == yes {
+				v = yes
+			}
+			return
+		}
+		i := slices.IndexFunc(as.Starts, func(s catalog.HistoryStart) bool { return s.Epoch == e.After.Epoch })
+		switch {
+		case i >= 0 && as.Starts[i].Evidence == e.Digest():
 			v = yes
-		default:
+		case i >= 0:
 			v = no
+		case len(as.Starts) > 0 && as.Starts[0].Epoch > e.After.Epoch:
+			v = told
+		case as.Version > e.Version:
+			v = no // decided otherwise, or withdrawn: a commit is the next version
+		default:
+			v = later
 		}
 	})
 	return v
-}
-
-func startOf(a *catalog.Assignment, epoch uint64) int {
-	if a == nil {
-		return -1
-	}
-	return slices.IndexFunc(a.Starts, func(s catalog.HistoryStart) bool { return s.Epoch == epoch })
 }
 
 // take keeps a record as far as it is true, or may be.
@@ -156,8 +158,13 @@ func (a *Archive) keepOpen(e *evidence.Evidence) {
 
 // look asks the catalog again for the records that it had not spoken of.
 func (a *Archive) look(m looked) {
+	first := !a.caughtUp
+	a.caughtUp = true
 	a.mu.Lock()
 	for _, p := range m.gone {
+		for _, e := range a.open[p] {
+			delete(a.mine, e.ID)
+		}
 		a.setOpen(p, nil)
 	}
 	var open []*evidence.Evidence
@@ -167,7 +174,11 @@ func (a *Archive) look(m looked) {
 	a.mu.Unlock()
 	slices.SortStableFunc(open, evidence.Compare)
 	for _, e := range open {
-		switch a.judge(e) {
+		v := a.judge(e)
+		if first && v == later && !a.exists(e.Partition) {
+			v = no // the file had it, and its resource was deleted meanwhile
+		}
+		switch v {
 		case yes:
 			a.conclude(e, m.at)
 		case no:
@@ -178,6 +189,14 @@ func (a *Archive) look(m looked) {
 		case later:
 		}
 	}
+}
+
+func (a *Archive) exists(p ident.Partition) (ok bool) {
+	a.env.View(func(v *catalog.View) {
+		as, _ := v.Assignment(p)
+		ok = as != nil
+	})
+	return ok
 }
 
 // learn takes what is known of what became of a transition, and reports whether it is news.
@@ -193,7 +212,7 @@ func (a *Archive) learn(e *evidence.Evidence) bool {
 			c := *have
 			c.Became = b
 			a.shelf.Put(&c)
-			a.unkept = append(a.unkept, &c)
+			a.unkept = append(a.unkept, e)
 			a.known(have, &c)
 		}
 		return more

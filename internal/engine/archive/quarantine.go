@@ -58,7 +58,7 @@ type keeping struct {
 func (a *Archive) Keep(end End, done func(kept bool)) { a.box.Post(keeping{end, done}) }
 
 func (a *Archive) keepEnd(m keeping) {
-	name, err := writeEnd(a.env.FS, a.env.Dir, m.end)
+	name, err := writeEnd(a.env.FS, a.env.Dir, m.end, MaxEndBytes)
 	if err != nil {
 		trace.Error(a.env.Trace, "quarantine.failed", slog.String("partition", m.end.Partition.String()), slog.String("error", err.Error()))
 	} else {
@@ -114,8 +114,8 @@ func endName(number uint64, e *End) string {
 	return fmt.Sprintf("%08d-%d-%d-epoch%d-%d-%d.cut", number, e.Partition.Incarnation, e.Partition.Index, e.Epoch, e.From, e.To)
 }
 
-// writeEnd writes an end, after what has to go for it.
-func writeEnd(fsys vfs.FS, dir string, e End) (name string, err error) {
+// writeEnd writes an end, after what has to go for it: most is how many bytes all of them may take.
+func writeEnd(fsys vfs.FS, dir string, e End, most int64) (name string, err error) {
 	folder := path.Join(dir, quarantineFolder)
 	if err := fsys.MkdirAll(folder); err != nil {
 		return "", err
@@ -134,7 +134,7 @@ func writeEnd(fsys vfs.FS, dir string, e End) (name string, err error) {
 	left := len(have)
 	for _, f := range have {
 		_, same, _ := strings.Cut(f.name, "-")
-		if left < MaxEnds && total <= MaxEndBytes && !strings.HasSuffix(name, "-"+same) {
+		if left < MaxEnds && total <= most && !strings.HasSuffix(name, "-"+same) {
 			continue
 		}
 		if err := fsys.Remove(path.Join(folder, f.name)); err != nil {
