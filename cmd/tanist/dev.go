@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,8 @@ const (
 	meshAbove    = 20000
 	devTimeout   = time.Minute      // for a node to become ready
 	devStopping  = 20 * time.Second // for one to stop, before it is ended at once
+	devVacate    = 3 * time.Second  // for the addresses of one that was killed to be free
+	devTokenLife = "10m"
 )
 
 func newDev() *cobra.Command {
@@ -116,7 +119,14 @@ func newDevStart(data *string) *cobra.Command {
 			if n.alive() {
 				return fmt.Errorf("%s runs already, as process %d", n.Name, n.PID)
 			}
-			if err := d.launch(n, "", ""); err != nil {
+			join, token, err := d.place(c.Context(), n)
+			if err != nil {
+				return err
+			}
+			if join != "" {
+				fmt.Fprintf(c.OutOrStdout(), "%s has no data: it takes its place in the cluster anew\n", n.Name)
+			}
+			if err := d.launch(n, join, token); err != nil {
 				return err
 			}
 			if err := n.awaitReady(c.Context()); err != nil {
@@ -251,8 +261,39 @@ func (n *devNode) token(ctx context.Context, node string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t, err := api.JoinToken(ctx, admin.TokenRequest{Node: node, TTL: "10m"})
+	var t admin.Token
+	nodes, err := api.Nodes(ctx)
+	switch {
+	case err != nil:
+	case slices.ContainsFunc(nodes, func(x admin.Node) bool { return x.Name == node }):
+		t, err = api.ReplaceNode(ctx, node, devTokenLife) // its data directory is gone: it takes its own place anew
+	default:
+		t, err = api.JoinToken(ctx, admin.TokenRequest{Node: node, TTL: devTokenLife})
+	}
 	return t.Token, err
+}
+
+// place says how a node gets into the cluster: nothing where it has its place, or begins the cluster; else a member to join, and a token.
+func (d *dev) place(ctx context.Context, n *devNode) (join, token string, err error) {
+	if n.known() {
+		return "", "", nil
+	}
+	begun := false
+	for _, m := range d.Nodes {
+		if m == n || !m.known() {
+			continue
+		}
+		if begun = true; m.state() != stateRuns {
+			continue
+		}
+		if token, err = m.token(ctx, n.Name); err == nil {
+			return m.Mesh, token, nil
+		}
+	}
+	if begun {
+		return "", "", errors.Join(err, fmt.Errorf("%s has no data, and joins a cluster of which no node answers: start another one first", n.Name))
+	}
+	return "", "", nil
 }
 
 // down stops what runs, the last first.

@@ -202,7 +202,7 @@ func (d *dev) launch(n *devNode, join, token string) error {
 	if err != nil {
 		return err
 	}
-	if err := n.vacant(); err != nil {
+	if err := n.vacate(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
@@ -241,6 +241,17 @@ func (d *dev) launch(n *devNode, join, token string) error {
 			}
 		}
 	})
+}
+
+// vacate waits a little for the node's addresses: a process that was killed holds them until its last thread has gone.
+func (n *devNode) vacate() error {
+	tick := time.NewTicker(devTick)
+	defer tick.Stop()
+	for end := time.Now().Add(devVacate); ; <-tick.C {
+		if err := n.vacant(); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // vacant fails where something else listens at the node's addresses: it would be taken for the node.
