@@ -129,9 +129,21 @@ func looks(t *testing.T, b *browser, c *cluster) {
 			readable(t, tab, look.name+", "+p.name)
 		}
 		drawn(t, tab, transition)
+		if look.script {
+			kept(tab, base+"resource?vhost=%2F&name=orders")
+		}
 		tab.clean()
 		tab.close()
 	}
+}
+
+// kept: what a reader has opened, and where the reader is, stay while the page changes around it.
+func kept(tab *tab, address string) {
+	tab.visit(address)
+	tab.await("a detail to open", `(() => { const d = document.querySelector('details'); d.open = true; d.querySelector('summary').focus(); return d.open; })()`)
+	tab.await("the time to be taken down", "(window.before = document.getElementById('at').innerText) !== '' && (window.position = document.querySelector('.bar-text').innerText) !== ''")
+	tab.await("the page to change", "document.getElementById('at').innerText !== window.before && document.querySelector('.bar-text').innerText !== window.position")
+	tab.await("what was opened to stay", "document.querySelector('details').open && document.activeElement === document.querySelector('summary')")
 }
 
 func escaped(s string) string {
@@ -147,7 +159,7 @@ func drawn(t *testing.T, tab *tab, address string) {
 	tab.visit(address)
 	v, err := tab.eval(`(() => {
 		const bars = [...document.querySelectorAll('.timeline rect.phase')].map((r) => r.getBoundingClientRect());
-		if (bars.length < 5) return 'only ' + bars.length + ' moments are drawn';
+		if (bars.length < 7) return 'only ' + bars.length + ' moments are drawn';
 		if (bars.some((b) => b.width <= 0 || b.height < 10)) return 'a bar cannot be seen';
 		for (let i = 1; i < bars.length; i++) if (bars[i].left < bars[i - 1].left - 1) return 'bar ' + i + ' begins before the one above';
 		return '';

@@ -197,7 +197,7 @@ func (d *dev) run(c *cobra.Command, nodes, port int, flags []string) error {
 		if err := d.print(w, false); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "Ready after %s: take any node. User guest, password guest. Ctrl-C stops all of them.\n", time.Since(start).Round(time.Millisecond))
+		fmt.Fprintf(w, "Ready after %s: take any node. User guest, password guest, also for the console at an admin address in a browser. Ctrl-C stops all of them.\n", time.Since(start).Round(time.Millisecond))
 		d.watch(c.Context(), w)
 		fmt.Fprintln(w, "Stopping.")
 	}

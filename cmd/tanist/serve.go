@@ -89,8 +89,8 @@ func listening(w io.Writer, cfg *config.Config, t *tls.Config, a node.Addresses)
 	for _, l := range []struct{ what, scheme, address string }{
 		{"AMQP clients", "amqp://", a.AMQP},
 		{"AMQP clients, TLS", "amqps://", a.AMQPS},
-		{"admin API", "http://", a.Admin},
-		{"admin API, TLS", "https://", a.Admins},
+		{"console and API", "http://", a.Admin},
+		{"the same over TLS", "https://", a.Admins},
 		{"other nodes", "", a.Mesh},
 	} {
 		if l.address != "" {

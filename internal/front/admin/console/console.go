@@ -140,7 +140,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, p *page) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	text, err := c.render(ctx, r, p, "document")
+	text, _, err := c.render(ctx, r, p, "document")
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -149,21 +149,21 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, p *page) {
 	_, _ = w.Write(text) // a client that is gone needs no answer
 }
 
-// render makes a page, or the part of it that follows.
-func (c *Console) render(ctx context.Context, r *http.Request, p *page, part string) ([]byte, error) {
+// render makes a page, or the part of it that follows, of what the nodes said at a time.
+func (c *Console) render(ctx context.Context, r *http.Request, p *page, part string) (text []byte, at time.Time, err error) {
 	s, err := c.feed.get(ctx)
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
 	body, err := p.show(ctx, c, s, r)
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
 	var out bytes.Buffer
 	if err := p.tmpl.ExecuteTemplate(&out, part, frameOf(p, s, r, body)); err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	return legible(out.Bytes()), nil
+	return legible(out.Bytes()), s.at, nil
 }
 
 // fail answers with what went wrong, as a page.

@@ -22,7 +22,7 @@ const (
 	// least is the shortest time that a rate is taken over.
 	least = 500 * time.Millisecond
 	// maxRemembered is how many resources there may be for the rates of each to be remembered; of more only the sums are.
-	maxRemembered = 1000
+	maxRemembered = 300
 	recent        = 8 // transitions in a sample
 )
 
@@ -78,9 +78,10 @@ type feed struct {
 	now     func() time.Time
 	turn    chan struct{} // one at a time takes a sample
 
-	mu   sync.Mutex
-	last *sample
-	took time.Duration
+	mu     sync.Mutex
+	last   *sample
+	took   time.Duration
+	forget *time.Timer // of last, once nobody looks any more
 }
 
 func newFeed(b Backend, now func() time.Time) *feed {
@@ -112,10 +113,23 @@ func (f *feed) get(ctx context.Context) (*sample, error) {
 	s.remember(last)
 	f.mu.Lock()
 	f.last, f.took = s, f.now().Sub(began)
+	if f.forget == nil {
+		f.forget = time.AfterFunc(history, f.clear)
+	} else {
+		f.forget.Reset(history)
+	}
 	f.mu.Unlock()
 	return s, nil
 }
 
+// clear forgets: nothing that is remembered would be shown any more.
+func (f *feed) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = nil
+}
+
+// take asks the backend for what pages show in common, all at one time.
 func (f *feed) take(ctx context.Context) (s *sample, err error) {
 	s = &sample{}
 	if s.Picture, err = f.backend.Picture(ctx); err != nil {
@@ -147,12 +161,12 @@ func (s *sample) remember(last *sample) {
 	}
 	here.rates, here.total = s.rates, s.total
 	s.points = append(s.points, here)
-	if len(s.Resources) > maxRemembered {
-		for i := range s.points {
+	for i := range s.points {
+		if len(s.Resources) > maxRemembered {
 			s.points[i].rates = nil
-			if s.at.Sub(s.points[i].at) > 2*smooth {
-				s.points[i].counts = nil
-			}
+		}
+		if i+1 < len(s.points) && s.at.Sub(s.points[i+1].at) > 2*smooth { // the next one serves as well
+			s.points[i].counts = nil
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -16,6 +17,9 @@ const (
 
 // follow sends the page anew whenever there is something new to see.
 func (c *Console) follow(w http.ResponseWriter, r *http.Request, p *page) {
+	if r.Method == http.MethodHead {
+		return // there is nothing to say without a body
+	}
 	select {
 	case c.streams <- struct{}{}:
 		defer func() { <-c.streams }()
@@ -34,8 +38,9 @@ func (c *Console) follow(w http.ResponseWriter, r *http.Request, p *page) {
 	}
 	tick := time.NewTicker(period)
 	defer tick.Stop()
+	var shown []byte
 	for {
-		text, err := c.update(ctx, r, p)
+		text, err := c.update(ctx, r, p, &shown)
 		if err != nil || out.SetWriteDeadline(time.Now().Add(sendTimeout)) != nil {
 			return
 		}
@@ -50,17 +55,24 @@ func (c *Console) follow(w http.ResponseWriter, r *http.Request, p *page) {
 	}
 }
 
-// update is the next event: the page, or why there is none. The error is that of ctx.
-func (c *Console) update(ctx context.Context, r *http.Request, p *page) ([]byte, error) {
+// update is the next event: the page; its time alone, where nothing else in it differs from what is shown; or why there is neither. The
+// error is that of ctx.
+func (c *Console) update(ctx context.Context, r *http.Request, p *page, shown *[]byte) ([]byte, error) {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	text, err := c.render(ask, r, p, "root")
+	text, at, err := c.render(ask, r, p, "root")
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if err != nil {
 		c.explain(r, err)
+		*shown = nil
 		return event("fault", []byte(explained(err))), nil
 	}
+	timeless := bytes.Replace(text, []byte(clock(at)+"</time>"), nil, 1) // the first is the header's
+	if bytes.Equal(timeless, *shown) {
+		return event("at", []byte(clock(at))), nil
+	}
+	*shown = timeless
 	return event("root", text), nil
 }

@@ -69,10 +69,13 @@ func TestPagesFollow(t *testing.T) {
 				t.Fatalf("a line that is no event's: %q", line)
 			}
 		}
+		if next := <-w.events; next != "event: at\ndata: "+clock(time.Now())+"\n\n" || time.Since(began) != period {
+			t.Fatalf("nothing but the time has changed, after %v: %s", time.Since(began), next)
+		}
 		f.mu.Lock()
 		f.picture.Overview.Node = "another"
 		f.mu.Unlock()
-		if next := <-w.events; !strings.Contains(next, "another") || time.Since(began) != period {
+		if next := <-w.events; !strings.Contains(next, "another") || time.Since(began) != 2*period {
 			t.Fatalf("after %v: %s", time.Since(began), next)
 		}
 		f.mu.Lock()
@@ -183,4 +186,37 @@ func TestStreamsAreBounded(t *testing.T) {
 		<-ended
 		c.streams <- struct{}{}
 	})
+}
+
+// TestNothingIsKeptForNobody: what was remembered goes once nobody has looked for as long as it would be shown.
+func TestNothingIsKeptForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := follower(whole())
+		for range 3 {
+			if w := ask(c, "watch", "/console/"); w.Code != 200 {
+				t.Fatal(w.Code)
+			}
+			<-time.After(history - time.Second)
+		}
+		if c.feed.last == nil {
+			t.Error("it was forgotten while it was looked at")
+		}
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if c.feed.last != nil {
+			t.Error("it is still kept")
+		}
+	})
+}
+
+// TestHeadersOfAStream: to ask for no body is no way to hold a place.
+func TestHeadersOfAStream(t *testing.T) {
+	r := httptest.NewRequest(http.MethodHead, "/console/?live", nil)
+	r.RemoteAddr = "127.0.0.1:1"
+	r.SetBasicAuth("watch", "secret")
+	w := httptest.NewRecorder()
+	follower(whole()).ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Errorf("status %d", w.Code)
+	}
 }

@@ -91,6 +91,11 @@
       answered();
       show(e.data);
     });
+    source.addEventListener('at', (e) => { // nothing else has changed
+      answered();
+      const at = document.getElementById('at');
+      if (at) at.textContent = e.data;
+    });
     source.addEventListener('fault', (e) => {
       answered();
       missing(e.data);
