@@ -32,7 +32,7 @@ func (b *backend) Transition(_ context.Context, id string) (*evidence.Evidence, 
 // Healthy implements admin.Backend.
 func (b *backend) Healthy(ctx context.Context) (admin.Check, error) {
 	out := admin.Check{Node: b.n.local.Node}
-	err := b.survey(ctx, func(_ *gathered, k control.Known) { out.Obstacles, out.Total = control.Unhealthy(k) })
+	err := b.survey(ctx, stepTime, func(_ *gathered, k control.Known) { out.Obstacles, out.Total = control.Unhealthy(k) })
 	return out, err
 }
 
@@ -40,7 +40,7 @@ func (b *backend) Healthy(ctx context.Context) (admin.Check, error) {
 func (b *backend) QuorumCritical(ctx context.Context, node string) (admin.Check, error) {
 	out := admin.Check{Node: b.n.local.Node}
 	known := false
-	err := b.survey(ctx, func(_ *gathered, k control.Known) {
+	err := b.survey(ctx, stepTime, func(_ *gathered, k control.Known) {
 		known = k.View.Node(node) != nil
 		out.Obstacles, out.Total = control.StopsWithout(k, node)
 		for _, r := range k.View.AllResources() {
@@ -58,7 +58,7 @@ func (b *backend) QuorumCritical(ctx context.Context, node string) (admin.Check,
 // Attention implements admin.Backend. It remembers what it said before, so that what goes on keeps its beginning.
 func (b *backend) Attention(ctx context.Context) (admin.Attention, error) {
 	var out admin.Attention
-	err := b.survey(ctx, func(g *gathered, k control.Known) { out = b.attention(g, k) })
+	err := b.survey(ctx, 0, func(g *gathered, k control.Known) { out = b.attention(g, k) })
 	return out, err
 }
 
@@ -74,7 +74,7 @@ func (b *backend) attention(g *gathered, k control.Known) admin.Attention {
 // Picture implements console.Backend.
 func (b *backend) Picture(ctx context.Context) (p console.Picture, err error) {
 	var told gathered
-	if err = b.survey(ctx, func(g *gathered, k control.Known) {
+	if err = b.survey(ctx, 0, func(g *gathered, k control.Known) {
 		told = *g
 		p.Attention, p.Partitions = b.attention(g, k), g.partitions(k)
 	}); err != nil {

@@ -62,10 +62,18 @@ func waitingOf(w *protocol.WaitStatus) control.Waiting {
 	}
 }
 
+const (
+	// stepTime bounds how long a check waits for copies that are on their way to hold what their owners had when it began: under load a
+	// copy is always a little behind, by what is being synced there.
+	stepTime = time.Second
+	// stepAgain is how often they are asked again.
+	stepAgain = 20 * time.Millisecond
+)
+
 // survey asks all nodes how they and their copies are, and has use judge while the catalog is held still, which is as new as its leader's
-// was at the call, or k.NoQuorum says that it may not be. Copies that are behind what
-// their owner had are asked once more, so that none seems to lack what only came between two answers.
-func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Known)) error {
+// was at the call, or k.NoQuorum says that it may not be. Copies that do not hold what their owner had are asked again, until they do, but
+// once at least and for most at most: none shall seem to lack what only came between two answers.
+func (b *backend) survey(ctx context.Context, most time.Duration, use func(g *gathered, k control.Known)) error {
 	k := control.Known{Now: b.n.env.Clock.Wall().UnixMilli(), Ends: map[ident.Partition]control.End{}}
 	c, err := b.catalogStatus(ctx)
 	if err != nil {
@@ -76,25 +84,15 @@ func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Kn
 		unsure = b.unsure(ctx)
 	}
 	g := b.gather(ctx, protocol.StatusAsk{All: true})
-	var behind []ident.Partition
-	for _, r := range b.resources() {
+	all := b.resources()
+	for _, r := range all {
 		for _, a := range r.Partitions {
-			owner := g.copies[a.Owner.Node][a.Partition]
-			if owner == nil {
-				continue
-			}
-			k.Ends[a.Partition] = control.End{Position: owner.Position, Confirmed: owner.Confirmed}
-			for _, m := range a.Followers {
-				if x := g.copies[m.Node][a.Partition]; x != nil && x.Durable < owner.Position {
-					behind = append(behind, a.Partition)
-					break
-				}
+			if owner := g.copies[a.Owner.Node][a.Partition]; owner != nil {
+				k.Ends[a.Partition] = control.End{Position: owner.Position, Confirmed: owner.Confirmed}
 			}
 		}
 	}
-	if len(behind) > 0 {
-		g.update(b.gather(ctx, protocol.StatusAsk{Partitions: behind}))
-	}
+	b.awaitStep(ctx, &g, all, k.Ends, b.n.env.Clock.Mono()+most)
 	b.n.View(func(v *catalog.View) {
 		k.View = v
 		k.Voters = votersOf(v, &c)
@@ -112,6 +110,47 @@ func (b *backend) survey(ctx context.Context, use func(g *gathered, k control.Kn
 		use(&g, k)
 	})
 	return nil
+}
+
+// awaitStep asks copies again until they hold what their owners had, or until a time.
+func (b *backend) awaitStep(ctx context.Context, g *gathered, all []*catalog.Resource, ends map[ident.Partition]control.End, until time.Duration) {
+	for {
+		behind := g.behind(all, ends)
+		if len(behind) == 0 {
+			return
+		}
+		g.update(b.gather(ctx, protocol.StatusAsk{Partitions: behind}))
+		if b.n.env.Clock.Mono() >= until {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(stepAgain):
+		}
+	}
+}
+
+// behind are the partitions with a follower that takes what its owner sends, and does not hold yet what that had.
+func (g *gathered) behind(all []*catalog.Resource, ends map[ident.Partition]control.End) (out []ident.Partition) {
+	for _, r := range all {
+		for _, a := range r.Partitions {
+			owner := g.copies[a.Owner.Node][a.Partition]
+			if owner == nil {
+				continue
+			}
+			fed := func(node string) bool {
+				return slices.ContainsFunc(owner.Feeds, func(f protocol.FeedStatus) bool { return f.Node == node })
+			}
+			if slices.ContainsFunc(a.Followers, func(m catalog.Member) bool {
+				x := g.copies[m.Node][a.Partition]
+				return x != nil && x.Durable < ends[a.Partition].Position && fed(m.Node)
+			}) {
+				out = append(out, a.Partition)
+			}
+		}
+	}
+	return out
 }
 
 // update takes newer words of some copies.
