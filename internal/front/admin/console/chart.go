@@ -105,11 +105,11 @@ func nice(v float64) float64 {
 // step is one moment of a transition, and the stretch of time that led to it.
 type step struct {
 	Name, Meaning string
-	Phase         string // of design 6, for its colour
+	Phase         string // for its colour
 	At            int64  // microseconds since 1970; 0: not known
 	From, Width   float64
 	Took          int64 // microseconds since the moment before that is known
-	After         int64 // microseconds since the first moment
+	After         int64 // microseconds since the transition began; below 0: before
 	First         bool
 	Backwards     bool // it is earlier than one that led to it: the clocks of two nodes
 }
@@ -117,11 +117,16 @@ type step struct {
 // timeline is a transition's moments, drawn.
 type timeline struct {
 	Steps []step
-	Total int64 // microseconds, from the first moment to the last
+	Total int64 // microseconds, from the first sign to serving, as far as they are known
 	Mixed bool  // some moments are out of order
+	Far   bool  // some lie so far from the others that they are outside the drawing
 }
 
-// timelineOf draws the times of a record. Moments that are not known are listed and not drawn.
+// near is how many times the length of a transition the last confirm before it, or the first after it, may be away to be drawn to scale.
+const near = 9
+
+// timelineOf draws the times of a record. Moments that are not known are listed and not drawn. The transition is from the first sign to
+// serving: when messages were last confirmed before and first after depends on when clients sent any.
 func timelineOf(e *evidence.Evidence) timeline {
 	t := timeline{Steps: []step{
 		{Name: "Last confirm", Phase: "before", At: e.LastConfirm, Meaning: "by the old owner, as far as anyone knows"},
@@ -133,36 +138,57 @@ func timelineOf(e *evidence.Evidence) timeline {
 		{Name: "Serving", Phase: "apply", At: e.Serving, Meaning: "the new owner's first entry is confirmed"},
 		{Name: "First confirm", Phase: "confirm", At: e.FirstConfirm, Meaning: "of a message, by the new owner"},
 	}}
-	var first, last int64
+	begin, end := reach(t.Steps[1 : len(t.Steps)-1])
+	if begin == 0 {
+		begin, end = reach(t.Steps)
+	}
+	t.Total = end - begin
+	low, high := begin, end
 	for _, s := range t.Steps {
-		if s.At != 0 {
-			first, last = cmp.Or(min(first, s.At), s.At), max(last, s.At)
+		switch {
+		case s.At == 0:
+		case begin-s.At > near*t.Total || s.At-end > near*t.Total:
+			t.Far = true
+		default:
+			low, high = min(low, s.At), max(high, s.At)
 		}
 	}
-	t.Total = last - first
 	before := int64(0)
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		if s.At == 0 {
 			continue
 		}
-		s.After = s.At - first
-		if before == 0 {
-			s.First, before = true, s.At
-			continue
-		}
-		s.Took, s.Backwards = s.At-before, s.At < before
-		t.Mixed = t.Mixed || s.Backwards
-		if t.Total > 0 {
-			from, to := min(before, s.At), max(before, s.At)
-			s.From = full * float64(from-first) / float64(t.Total)
-			s.Width = max(full*float64(to-from)/float64(t.Total), 4)
-			s.From = math.Round(min(s.From, full-s.Width))
-			s.Width = math.Round(s.Width)
+		s.After = s.At - begin
+		if s.First = before == 0; !s.First {
+			s.Took, s.Backwards = s.At-before, s.At < before
+			t.Mixed = t.Mixed || s.Backwards
+			s.draw(min(before, s.At), max(before, s.At), low, high)
 		}
 		before = s.At
 	}
 	return t
+}
+
+// reach is from the earliest to the latest of the moments that are known.
+func reach(steps []step) (first, last int64) {
+	for _, s := range steps {
+		if s.At != 0 {
+			first, last = cmp.Or(min(first, s.At), s.At), max(last, s.At)
+		}
+	}
+	return first, last
+}
+
+// draw gives the step its place between low and high, wide enough to be seen.
+func (s *step) draw(from, to, low, high int64) {
+	if low >= high {
+		return
+	}
+	at := func(v int64) float64 { return full * float64(min(max(v, low), high)-low) / float64(high-low) }
+	s.Width = max(at(to)-at(from), 4)
+	s.From = math.Round(min(at(from), full-s.Width))
+	s.Width = math.Round(s.Width)
 }
 
 // dot is a node in the picture of the cluster.
@@ -172,11 +198,11 @@ type dot struct {
 	Owns int
 }
 
-// edge is a follower's copies between two nodes: the owner's sends, the follower's keeps.
+// edge is between two nodes, of which one owns partitions that the other follows.
 type edge struct {
 	X1, Y1, X2, Y2, Width float64
 	Broken                bool
-	Owner, Follower       string
+	One, Other            string
 	Partitions            int
 }
 
@@ -238,7 +264,7 @@ func pictureOf(nodes []admin.Node, partitions []admin.Partition) picture {
 			x, y := out.Dots[a], out.Dots[b]
 			n := flows[[2]int{a, b}]
 			out.Edges = append(out.Edges, edge{
-				X1: x.X, Y1: x.Y, X2: y.X, Y2: y.Y, Broken: !x.Live || !y.Live, Owner: x.Name, Follower: y.Name, Partitions: n,
+				X1: x.X, Y1: x.Y, X2: y.X, Y2: y.Y, Broken: !x.Live || !y.Live, One: x.Name, Other: y.Name, Partitions: n,
 				Width: 1 + min(5, math.Log2(1+float64(n))),
 			})
 		}

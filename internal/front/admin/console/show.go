@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/control"
@@ -201,7 +200,6 @@ func changesOf(all []*evidence.Evidence) []change {
 }
 
 type overviewBody struct {
-	At          time.Time
 	Over        admin.Overview
 	Verdict     string
 	Worst       admin.State
@@ -224,7 +222,7 @@ type overviewBody struct {
 
 func showOverview(_ context.Context, _ *Console, s *sample, _ *http.Request) (any, error) {
 	b := overviewBody{
-		At: s.at, Over: s.Overview, States: statesOf(s.Overview), Total: s.total, Clients: s.served, Nodes: s.cards(false),
+		Over: s.Overview, States: statesOf(s.Overview), Total: s.total, Clients: s.served, Nodes: s.cards(false),
 		Lines: linesOf(s.points, func(p point) rate { return p.total }), Rows: s.rows(nil), Transitions: changesOf(s.transitions),
 	}
 	b.Verdict, b.Worst = verdict(s)
@@ -346,7 +344,6 @@ type partitionView struct {
 }
 
 type resourceBody struct {
-	At          time.Time
 	Row         row
 	Lines       lines
 	Partitions  []partitionView
@@ -363,7 +360,7 @@ func showResource(ctx context.Context, c *Console, s *sample, r *http.Request) (
 	if i < 0 {
 		return nil, broker.Errorf(broker.NotFound, "There is no queue or stream “%s” in virtual host “%s”.", visible(k.name), visible(k.vhost))
 	}
-	b := resourceBody{At: s.at, Row: s.row(&s.Resources[i])}
+	b := resourceBody{Row: s.row(&s.Resources[i])}
 	b.Lines = linesOf(s.points, func(p point) rate { return p.rates[k] })
 	for j := range s.Partitions {
 		p := &s.Partitions[j]
@@ -416,7 +413,6 @@ func (v partitionView) OwnerKnown() bool {
 }
 
 type transitionsBody struct {
-	At    time.Time
 	Rows  []change
 	Pages pages
 	Of    admin.Which
@@ -424,7 +420,7 @@ type transitionsBody struct {
 
 func showTransitions(ctx context.Context, c *Console, s *sample, r *http.Request) (any, error) {
 	q := r.URL.Query()
-	b := transitionsBody{At: s.at, Of: admin.Which{VHost: q.Get("vhost"), Resource: q.Get("name")}}
+	b := transitionsBody{Of: admin.Which{VHost: q.Get("vhost"), Resource: q.Get("name")}}
 	all, err := c.env.Backend.Transitions(ctx, b.Of, admin.MaxTransitions)
 	if err != nil {
 		return nil, err
@@ -441,7 +437,6 @@ func showTransitions(ctx context.Context, c *Console, s *sample, r *http.Request
 }
 
 type transitionBody struct {
-	At      time.Time
 	Change  change
 	Line    timeline
 	Answers []answerBar
@@ -465,7 +460,7 @@ func showTransition(ctx context.Context, c *Console, s *sample, r *http.Request)
 	if err != nil {
 		return nil, err
 	}
-	b := transitionBody{At: s.at, Change: changesOf([]*evidence.Evidence{e})[0], Line: timelineOf(e)}
+	b := transitionBody{Change: changesOf([]*evidence.Evidence{e})[0], Line: timelineOf(e)}
 	var ends []uint64
 	for _, a := range e.Answers {
 		ends = append(ends, a.End.Position, a.Clipped)
@@ -493,11 +488,6 @@ func showTransition(ctx context.Context, c *Console, s *sample, r *http.Request)
 	return b, nil
 }
 
-type attentionBody struct {
-	At time.Time
-	admin.Attention
-}
-
 func showAttention(_ context.Context, _ *Console, s *sample, _ *http.Request) (any, error) {
-	return attentionBody{At: s.at, Attention: s.Attention}, nil
+	return s.Attention, nil
 }

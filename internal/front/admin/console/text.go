@@ -17,7 +17,7 @@ import (
 var functions = template.FuncMap{
 	"asset": assetURL, "visible": visible, "number": number, "rate": perSecond, "bytes": bytesText, "clock": clock, "took": took, "date": date,
 	"day": func(ms int64) string { return date(ms)[:10] }, "hour": func(ms int64) string { return date(ms)[11:] },
-	"plural": plural, "since": since, "toResource": resourceURL, "toTransition": transitionURL,
+	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL,
 }
 
 // visible is a name as it can be told apart from any other: what cannot be seen, and bytes that are no text, are written as \x1b or
@@ -113,22 +113,6 @@ func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 // date is a moment, in milliseconds since 1970.
 func date(milliseconds int64) string {
 	return time.UnixMilli(milliseconds).UTC().Format("2006-01-02 15:04:05")
-}
-
-// since is how long ago a moment was, roughly.
-func since(now time.Time, milliseconds int64) string {
-	d := now.Sub(time.UnixMilli(milliseconds))
-	switch {
-	case d < time.Second:
-		return "now"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d%ss", int(d.Seconds()), thin)
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d%smin", int(d.Minutes()), thin)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d%sh", int(d.Hours()), thin)
-	}
-	return fmt.Sprintf("%d%sdays", int(d.Hours()/24), thin)
 }
 
 // took is a length of time, given in microseconds.
