@@ -17,11 +17,8 @@ func (n *Node) openArchive() *archive.Archive {
 	return archive.Open(archive.Env{
 		Loop: n.env.Exec.Dedicated("evidence"), Clock: n.env.Clock, Trace: n.env.Trace, FS: n.env.FS, Dir: n.cfg.Dir, Store: n.local.Store,
 		View: n.View, Known: n.tally.known,
-		Send: func(node string, msg any) {
-			if n.mesh != nil {
-				n.mesh.Send(node, mesh.Control, evidenceKey, protocol.Append(nil, msg))
-			}
-		},
+		Send:  func(node string, msg any) { n.mesh.Send(node, mesh.Control, evidenceKey, protocol.Append(nil, msg)) },
+		Ahead: func(node string, msg any) { n.mesh.Send(node, mesh.Consensus, 0, protocol.Append(nil, msg)) },
 	})
 }
 

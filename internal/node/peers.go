@@ -118,7 +118,7 @@ func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
 // Receive implements mesh.Handler.
 func (p peers) Receive(peer ident.Instance, purpose mesh.Purpose, msg []byte) {
 	n := p.n
-	if purpose == mesh.Consensus {
+	if purpose == mesh.Consensus && !protocol.IsEvidence(msg) {
 		n.consensus.Deliver(msg)
 		return
 	}
@@ -141,7 +141,7 @@ func (p peers) Receive(peer ident.Instance, purpose mesh.Purpose, msg []byte) {
 		return
 	}
 	switch {
-	case purpose == mesh.Control:
+	case purpose == mesh.Control, purpose == mesh.Consensus:
 		n.answerControl(peer, m)
 	case purpose != mesh.Work:
 		n.manager.Receive(peer, m)

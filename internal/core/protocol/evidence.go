@@ -6,6 +6,10 @@ package protocol
 // saw them, and what a node lacks. Nobody answers it, and it may come twice.
 type Evidence struct{ Records [][]byte }
 
+// IsEvidence reports whether an encoded message is Evidence. Decisions go the way of the catalog's consensus, so that they arrive ahead of
+// their commit; its own messages begin with another byte.
+func IsEvidence(b []byte) bool { return len(b) > 0 && kind(b[0]) == kindEvidence }
+
 // EvidenceHeld says, when a session begins, which records the sender holds. The other sends, as Evidence, what it holds and the sender
 // does not, or holds otherwise.
 type EvidenceHeld struct{ Items []HeldRecord }

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// factsAfter gathers what copies say before it is told and written: they say it while they begin to serve, and that goes first.
+	// factsAfter gathers what copies say before it is told and written.
 	factsAfter = 200 * time.Millisecond
 	// maxOpen bounds the records that are not known to be true yet, and maxVariants those of one partition among them: this node may be
 	// behind the catalog by several epochs, and controllers that follow on each other may choose in different ways for one of them.
@@ -46,8 +46,9 @@ type Env struct {
 	// Known is told, on the loop, what a record of a concluded transition says that was not known before; before is nil for a new one. It
 	// must not call the archive. What Open reads is known already. May be nil.
 	Known func(before, after *evidence.Evidence)
-	// Send gives a message (protocol.Evidence, protocol.EvidenceHeld) to a node, or loses it.
-	Send func(node string, msg any)
+	// Send gives a message (protocol.Evidence, protocol.EvidenceHeld) to a node, or loses it. Ahead does so in order with what the catalog's
+	// consensus sends: it arrives before what is proposed afterwards.
+	Send, Ahead func(node string, msg any)
 }
 
 // key names what a record is of: an epoch of a partition begins once.
@@ -66,15 +67,15 @@ type Archive struct {
 	shelf *evidence.Shelf                          // what is true
 	open  map[ident.Partition][]*evidence.Evidence // what may be, as it came; the newest last
 	opens int
+	peers map[string]bool
 
 	facts  map[key]evidence.Became // of records that have not come yet; on the loop, as all below
 	mine   map[string]bool         // transitions that the controller here has offered, and that are not committed yet
-	peers  map[string]bool
-	news   []*evidence.Evidence // to be told to the others at once
-	later  []*evidence.Evidence // facts, to be told to them soon
-	unkept []*evidence.Evidence // to be written
+	later  []*evidence.Evidence    // facts, to be told to the others soon
+	unkept []*evidence.Evidence    // to be written
 	timer  bool
-	due    bool
+	due    bool // what was to be done soon
+	urgent bool // there is a decision to be written
 	// caughtUp says that the catalog as it was at the start is known.
 	caughtUp bool
 }
@@ -127,8 +128,21 @@ func Open(env Env) *Archive {
 	return a
 }
 
-// Offer takes records from the controller of this node: decisions that it is about to commit, and transitions that it has withdrawn.
-func (a *Archive) Offer(list []*evidence.Evidence) { a.box.Post(offered(list)) }
+// Offer takes records from the controller of this node: decisions that it is about to commit, and transitions that it has withdrawn. They
+// are on their way to the other nodes when it returns, so that whoever takes part in the commit has the record before.
+func (a *Archive) Offer(list []*evidence.Evidence) {
+	own := make(offered, len(list))
+	for i, e := range list {
+		own[i] = e.Canonical() // as the others will have it
+	}
+	a.mu.Lock()
+	peers := sortedKeys(a.peers)
+	a.mu.Unlock()
+	for _, node := range peers {
+		send(own, func(m protocol.Evidence) { a.env.Ahead(node, m) })
+	}
+	a.box.Post(own)
+}
 
 // Apply takes changes of the catalog, in order, when this node's view has them.
 func (a *Archive) Apply(changes []catalog.Change) {
@@ -211,12 +225,11 @@ func (a *Archive) Receive(msg any) {
 	switch m := msg.(type) {
 	case offered:
 		for _, e := range m {
-			e = e.Canonical() // as the others will have it
 			if e.Outcome == "" {
 				a.mine[e.ID] = true
 			}
-			a.news = append(a.news, e)
 			a.take(e)
+			a.urgent = true
 		}
 	case looked:
 		a.look(m)
@@ -225,10 +238,10 @@ func (a *Archive) Receive(msg any) {
 			a.later = append(a.later, m.e)
 		}
 	case peerUp:
-		a.peers[m.node] = true
+		a.peer(m.node, true)
 		a.greet(m.node)
 	case peerDown:
-		delete(a.peers, m.node)
+		a.peer(m.node, false)
 	case delivered:
 		a.deliver(m)
 	case gathered:
@@ -243,27 +256,31 @@ func (a *Archive) Receive(msg any) {
 	}
 }
 
-// Flush implements exec.Actor: the others first, then the disk.
+func (a *Archive) peer(node string, is bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if delete(a.peers, node); is {
+		a.peers[node] = true
+	}
+}
+
+// Flush implements exec.Actor. Decisions are written at once, what became of them is told and written soon: it is learned while owners begin
+// to serve, and that goes first.
 func (a *Archive) Flush() {
-	urgent := len(a.news) > 0
-	if a.due {
-		a.news = append(a.news, a.later...)
-		a.later, urgent = nil, true
-	}
-	if len(a.news) > 0 {
-		for _, node := range sortedKeys(a.peers) {
-			a.send(node, a.news)
-		}
-		a.news = nil
-	}
-	if !urgent {
+	if !a.due && !a.urgent {
 		if len(a.later)+len(a.unkept) > 0 && !a.timer {
 			a.timer = true
 			a.box.After(factsAfter, gathered{})
 		}
 		return
 	}
-	a.due = false
+	if a.due {
+		for _, node := range sortedKeys(a.peers) {
+			a.send(node, a.later)
+		}
+		a.later = nil
+	}
+	a.due, a.urgent = false, false
 	if len(a.unkept) > 0 {
 		err := a.file.write(a.unkept, a.all)
 		a.unkept = nil
@@ -273,20 +290,24 @@ func (a *Archive) Flush() {
 	}
 }
 
-// send gives records to a node, in messages of a bounded size.
 func (a *Archive) send(node string, list []*evidence.Evidence) {
+	send(list, func(m protocol.Evidence) { a.env.Send(node, m) })
+}
+
+// send gives records in messages of a bounded size.
+func send(list []*evidence.Evidence, give func(protocol.Evidence)) {
 	var m protocol.Evidence
 	size := 0
 	for _, e := range list {
 		b := evidence.Append(nil, e)
 		if size > 0 && size+len(b) > maxMessage {
-			a.env.Send(node, m)
+			give(m)
 			m, size = protocol.Evidence{}, 0
 		}
 		m.Records, size = append(m.Records, b), size+len(b)
 	}
 	if size > 0 {
-		a.env.Send(node, m)
+		give(m)
 	}
 }
 
@@ -354,6 +375,7 @@ func (a *Archive) deliver(m delivered) {
 				a.learn(e)
 			default:
 				a.take(e)
+				a.urgent = a.urgent || e.Outcome == ""
 			}
 		}
 	}

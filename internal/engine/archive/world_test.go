@@ -72,7 +72,7 @@ func (s *site) boot() {
 		Loop: s.node.Dedicated("evidence"), Clock: clock.NewSim(s.w.sim.Now, time.UnixMilli(1_000_000)), FS: s.disk, Dir: "data", Store: s.store,
 		Trace: trace.SinkFunc(func(e trace.Event) { s.events = append(s.events, e.Name) }),
 		View:  func(f func(*catalog.View)) { f(s.state.View()) },
-		Send:  s.send,
+		Send:  s.send, Ahead: s.send,
 	})
 }
 
