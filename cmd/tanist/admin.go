@@ -22,7 +22,7 @@ type adminFlags struct {
 
 func (f *adminFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.url, "admin-url", "", "admin address of a node (default $TANIST_ADMIN_URL, else http://127.0.0.1:15672)")
+	p.StringVar(&f.url, "admin-url", "", "admin address of a node, or of several with commas between: the first that answers is asked (default $TANIST_ADMIN_URL, else http://127.0.0.1:15672)")
 	p.StringVar(&f.user, "user", "", "user to log in as (default $TANIST_USER, else guest); the password is taken from $TANIST_PASSWORD or asked for")
 	p.StringVar(&f.ca, "ca", "", "PEM file of the authority of an https address")
 	jsonFlag(c, &f.json)

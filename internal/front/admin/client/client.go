@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -21,23 +22,38 @@ import (
 	"github.com/tanist/tanist/internal/front/admin"
 )
 
-// Client asks one node. Its methods are safe to repeat: every change says what shall be, not what to add.
+// Client asks a node: the first that answers, and then the same one for as long as it does. Its methods are safe to repeat: every change
+// says what shall be, not what to add.
 type Client struct {
-	base, user, password string
-	http                 http.Client
+	bases          []string
+	at             atomic.Int32 // index of the one that answered last
+	user, password string
+	http           http.Client
 }
+
+// Where there are other nodes to ask, one that hangs is not waited for as long.
+const (
+	timeout      = 30 * time.Second
+	timeoutOfOne = 10 * time.Second
+)
 
 // maxAnswer bounds what is read of one answer.
 const maxAnswer = 1 << 30
 
-// New makes a client for an address such as http://127.0.0.1:15672. ca is a PEM file with the authorities of an https address; empty
-// stands for the system's.
-func New(base, user, password, ca string) (*Client, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("admin address %q: want http://HOST:PORT or https://HOST:PORT", base)
+// New makes a client for the addresses of one node or several, separated by commas, each such as http://127.0.0.1:15672. ca is a PEM file
+// with the authorities of https addresses; empty stands for the system's.
+func New(addresses, user, password, ca string) (*Client, error) {
+	c := &Client{user: user, password: password, http: http.Client{Timeout: timeout}}
+	for _, base := range strings.Split(addresses, ",") {
+		u, err := url.Parse(base)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("admin address %q: want http://HOST:PORT or https://HOST:PORT, or several with commas between", base)
+		}
+		c.bases = append(c.bases, strings.TrimSuffix(base, "/"))
 	}
-	c := &Client{base: strings.TrimSuffix(base, "/"), user: user, password: password, http: http.Client{Timeout: 30 * time.Second}}
+	if len(c.bases) > 1 {
+		c.http.Timeout = timeoutOfOne
+	}
 	if ca != "" {
 		text, err := os.ReadFile(ca)
 		if err != nil {
@@ -73,16 +89,31 @@ func (e *Unreachable) Error() string {
 // Unwrap gives what the network said.
 func (e *Unreachable) Unwrap() error { return e.Cause }
 
+// do asks one node after the other until one answers, beginning with the one that did last.
 func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
-	var send io.Reader
+	var text []byte
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
 			return err
 		}
-		send = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, send)
+	var err error
+	begin := int(c.at.Load())
+	for i := range c.bases {
+		at := (begin + i) % len(c.bases)
+		err = c.ask(ctx, c.bases[at], method, path, text, into)
+		var gone *Unreachable
+		if !errors.As(err, &gone) || ctx.Err() != nil {
+			c.at.Store(int32(at))
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Client) ask(ctx context.Context, base, method, path string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -95,14 +126,14 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		}
 		var untrusted *tls.CertificateVerificationError
 		if errors.As(err, &untrusted) {
-			return fmt.Errorf("the certificate of %s is not accepted (%w); --ca FILE names the authority that signed it", c.base, untrusted.Err)
+			return fmt.Errorf("the certificate of %s is not accepted (%w); --ca FILE names the authority that signed it", base, untrusted.Err)
 		}
-		return &Unreachable{Base: c.base, Cause: err}
+		return &Unreachable{Base: base, Cause: err}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return &Unreachable{Base: c.base, Cause: err}
+		return &Unreachable{Base: base, Cause: err}
 	}
 	if resp.StatusCode >= 300 {
 		return c.refusal(resp, text)
@@ -115,7 +146,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		return nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%s%s answered what is not Tanist's: %w", c.base, path, err)
+		return fmt.Errorf("%s%s answered what is not Tanist's: %w", base, path, err)
 	}
 	return nil
 }

@@ -73,3 +73,52 @@ func TestUnreachable(t *testing.T) {
 		t.Error("an address without a scheme was taken")
 	}
 }
+
+// Of several nodes the first that answers is asked, and asked again, until it does not.
+func TestSeveralNodes(t *testing.T) {
+	asked := map[string]int{}
+	node := func(name string) *httptest.Server {
+		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked[name]++
+			if r.Method == http.MethodPut {
+				body, err := io.ReadAll(r.Body)
+				if err != nil || string(body) != `{"configure":"","write":"","read":".*"}` {
+					t.Errorf("%s: body %q, %v", name, body, err)
+				}
+				return
+			}
+			_, _ = w.Write([]byte(`[]`))
+		}))
+	}
+	a, b, z := node("a"), node("b"), node("z")
+	defer a.Close()
+	defer b.Close()
+	z.Close()
+	c, err := New(z.URL+","+a.URL+"/,"+b.URL, "u", "p", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func() error {
+		return c.PutPermission(t.Context(), catalog.Permission{User: "u", VHost: "/", Read: ".*"})
+	}
+	for range 2 {
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked["a"] != 2 || asked["b"] != 0 {
+		t.Errorf("asked %v", asked)
+	}
+	a.Close()
+	if _, err := c.Nodes(t.Context()); err != nil || asked["b"] != 1 {
+		t.Errorf("after one was gone: asked %v, %v", asked, err)
+	}
+	b.Close()
+	var gone *Unreachable
+	if err := put(); !errors.As(err, &gone) {
+		t.Errorf("nobody: %v", err)
+	}
+	if _, err := New(a.URL+",", "u", "p", ""); err == nil {
+		t.Error("an empty address was taken")
+	}
+}
