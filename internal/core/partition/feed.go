@@ -106,10 +106,15 @@ func (f *Feed) Read(from uint64) bool {
 	return wanted
 }
 
-// Tells reports whether the copy should be told the confirmed position by itself. While the copy has something to answer and more can be
-// sent to it, that waits: what is sent next carries the position, or it is asked again at the answer.
+// Owes reports whether the copy does not know the confirmed position and nothing is under way that would carry it. While the copy has
+// something to answer and more can be sent to it, that is so: what is sent next carries the position, or it is asked again at the answer.
+func (f *Feed) Owes(confirmed uint64) bool {
+	return f.standing && f.told < confirmed && (f.head == len(f.flights) || f.bytes >= FeedWindow)
+}
+
+// Tells reports whether the copy is to be told the confirmed position by itself, and notes that it is.
 func (f *Feed) Tells(confirmed uint64) bool {
-	if !f.standing || f.told >= confirmed || f.head < len(f.flights) && f.bytes < FeedWindow {
+	if !f.Owes(confirmed) {
 		return false
 	}
 	f.told = confirmed

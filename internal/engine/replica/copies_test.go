@@ -29,6 +29,8 @@ type trio struct {
 	// asked are the changes of members that owners proposed; answer says what becomes of them.
 	asked  []catalog.Membership
 	answer func(catalog.Membership) error
+	// alone counts the messages that only told a copy what is confirmed.
+	alone int
 }
 
 // member is one node of a group.
@@ -103,6 +105,9 @@ func (x *member) Send(to string, msg any) {
 	i := slices.IndexFunc(x.g.nodes, func(o *member) bool { return o.name == to })
 	o := x.g.nodes[i]
 	run := o.local
+	if e, ok := msg.(protocol.Extend); ok && len(e.Batches) == 0 {
+		x.g.alone++
+	}
 	x.sim.At(x.sim.Now()+time.Millisecond, func() {
 		if o.up && o.local == run && x.up && x.local == from && !x.cut[to] && !o.cut[x.name] {
 			o.m.Receive(from, msg)
@@ -192,6 +197,7 @@ func (x *member) status() Status {
 // same fails unless the copies of the given nodes hold the same log, up to and with the given confirmed position.
 func (g *trio) same(nodes ...int) {
 	g.t.Helper()
+	g.sim.RunFor(tellEvery + 2*time.Millisecond)
 	first := g.nodes[nodes[0]]
 	want := first.status()
 	for _, i := range nodes[1:] {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -279,11 +280,31 @@ func (r *replica) readLog(from uint64, size int, then func([]batch.Batch, error)
 	})
 }
 
-// tellCopies gives the confirmed position to copies to which nothing is on its way that carries it.
+// tellEvery is how long copies of a queue may not know what was confirmed last. A follower of a queue only builds with it what an owner
+// needs, so it can wait for the next batch, which carries it; told at once, it would cost two messages for each that is published alone.
+const tellEvery = 20 * time.Millisecond
+
+// tellCopies gives the confirmed position to copies to which nothing is on its way that carries it: of a stream at once, since clients may
+// read there.
 func (r *replica) tellCopies() {
-	if len(r.feeds) == 0 || r.copy.Role() != partition.Owner {
+	if r.telling || r.copy.Role() != partition.Owner {
 		return
 	}
+	if r.res == nil || r.res.Kind == catalog.Stream {
+		r.tellNow()
+		return
+	}
+	owes := func(f *feed) bool { return f.Owes(r.copy.Confirmed()) }
+	if r.telling = slices.ContainsFunc(r.feeds, owes); r.telling {
+		r.box.After(tellEvery, call{func() {
+			if r.telling = false; r.copy.Role() == partition.Owner {
+				r.tellNow()
+			}
+		}})
+	}
+}
+
+func (r *replica) tellNow() {
 	var msg *protocol.Extend
 	for _, f := range r.feeds {
 		if !f.Tells(r.copy.Confirmed()) {

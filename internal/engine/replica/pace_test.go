@@ -112,3 +112,26 @@ func TestCatchingUpWaitsForRoomOnTheWay(t *testing.T) {
 	g.run(50)
 	g.same(0, 1, 2)
 }
+
+func TestCopiesOfAQueueHearWhatIsConfirmedWithTheNextBatch(t *testing.T) {
+	for _, kind := range []catalog.Kind{catalog.Queue, catalog.Stream} {
+		g := newTrio(t, 1, 3)
+		g.declare(kind, 1, 2)
+		c := g.client(0)
+		g.run(50)
+		g.alone = 0
+		const n, apart = 20, 10
+		for range n {
+			c.publish("x")
+			g.run(apart)
+		}
+		g.same(0, 1, 2)
+		atMost := 2 * (n*apart/int(tellEvery.Milliseconds()) + 1)
+		if kind == catalog.Queue && g.alone > atMost {
+			t.Errorf("two copies of a queue were told %d times by itself what was confirmed, want at most %d", g.alone, atMost)
+		}
+		if kind == catalog.Stream && g.alone != 2*n { // clients read there
+			t.Errorf("two copies of a stream were told %d times by itself what was confirmed, want %d", g.alone, 2*n)
+		}
+	}
+}

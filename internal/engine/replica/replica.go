@@ -24,6 +24,7 @@ type replica struct {
 	phase   phase
 	waiting bool      // counted in Manager.recovering
 	stirred bool      // there may be more to do in Flush than to append what was admitted
+	telling bool      // the copies wait to be told what was confirmed, and a timer is set
 	pacing  bool      // what goes to another node waits, and a timer is set
 	tidy    bool      // producers may have to be forgotten
 	toTell  telling   // of the change of owner that this one's epoch began with
