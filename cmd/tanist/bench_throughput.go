@@ -105,11 +105,11 @@ func printThroughput(w io.Writer, names []string, results []bench.Result, first 
 		rows = append(rows, []string{
 			names[i], strings.TrimPrefix(r.URL, "amqp://"), fmt.Sprintf("%.0f", r.Rate), fmt.Sprintf("%.2f", r.Rate/over),
 			fmt.Sprintf("%.0f", r.Consuming), fmt.Sprintf("%.2f", r.ConfirmP50), fmt.Sprintf("%.2f", r.ConfirmP99),
-			fmt.Sprintf("%.1f", r.LongestGap), known(r.CPUPerMessage, "%.1f"), known(r.WrittenPayload, "%.2f"),
+			fmt.Sprintf("%.1f", r.LongestGap), known(r.CPUPerMessage, "%.1f"), known(r.ClientPerMsg, "%.1f"), known(r.WrittenPayload, "%.2f"),
 			known(r.DiskPayload, "%.2f"), known(r.Syncs, "%.0f"), known(r.MessagesPerSync, "%.0f"), known(r.ResidentMiB, "%.0f"),
 		})
 	}
-	return table(w, "LOAD BROKER CONFIRMED/S RATIO CONSUMED/S P50-MS P99-MS GAP-MS CPU-US/MSG WRITTEN/PAYLOAD DISK/PAYLOAD SYNCS/S MSGS/SYNC RESIDENT-MIB", rows)
+	return table(w, "LOAD BROKER CONFIRMED/S RATIO CONSUMED/S P50-MS P99-MS GAP-MS CPU-US/MSG CLIENT-US/MSG WRITTEN/PAYLOAD DISK/PAYLOAD SYNCS/S MSGS/SYNC RESIDENT-MIB", rows)
 }
 
 // idleCluster shows what several nodes cost that nobody uses.

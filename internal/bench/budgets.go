@@ -181,7 +181,7 @@ type ReadersResult struct {
 // Readers publishes to one stream at a rate while readers, several to a connection, follow it.
 func Readers(ctx context.Context, t Target, l Load, readers int) (out ReadersResult, err error) {
 	l.Kind, l.Resources, l.Consumers = "stream", 1, 0
-	r := &run{load: l, target: t, times: newTimes(), stop: func() {}}
+	r := &run{load: l, target: t, times: newTimes(), stop: func() {}, began: time.Now()}
 	if err := r.declare(); err != nil {
 		return out, err
 	}

@@ -81,8 +81,9 @@ func (r *run) publish(ctx context.Context, place int) error {
 	}
 	p := &publisher{
 		run: r, ch: ch, sent: make([]int64, r.load.InFlight), body: make([]byte, r.load.Size), times: newTimes(),
-		confirms: ch.NotifyPublish(make(chan amqp.Confirmation, r.load.InFlight)), began: time.Now(), next: place,
+		confirms: ch.NotifyPublish(make(chan amqp.Confirmation, r.load.InFlight)), next: place, place: place,
 	}
+	p.first = p.missed()
 	defer p.hand()
 	for ctx.Err() == nil {
 		for p.tag-p.done >= uint64(r.load.InFlight) {
@@ -120,9 +121,10 @@ type publisher struct {
 	sent      []int64 // nanoseconds since began, by tag modulo the window
 	body      []byte
 	times     *hdrhistogram.Histogram
-	began     time.Time
 	tag, done uint64
 	next      int
+	place     int
+	first     uint64 // turns that were over before it was connected
 }
 
 func (p *publisher) send() error {
@@ -175,11 +177,25 @@ func (p *publisher) resolved(c amqp.Confirmation) {
 	}
 }
 
+// due is when a turn of this publisher's comes, since the run began. Publishers take turns, so that what is offered comes evenly whatever
+// the moments at which they were connected.
+func (p *publisher) due(turn uint64) time.Duration {
+	return time.Duration((float64(turn)*float64(p.load.Connections) + float64(p.place)) / p.load.Rate * float64(time.Second))
+}
+
+// missed is how many turns are over.
+func (p *publisher) missed() (turn uint64) {
+	for now := time.Since(p.began); p.load.Rate > 0 && p.due(turn) < now; {
+		turn++
+	}
+	return turn
+}
+
 // pace waits for the next message's time where a rate is asked for, and for consumers that are too far behind.
 func (p *publisher) pace(ctx context.Context) bool {
 	due := time.Duration(0)
 	if p.load.Rate > 0 {
-		due = time.Duration(float64(p.tag) * float64(p.load.Connections) / p.load.Rate * float64(time.Second))
+		due = p.due(p.first + p.tag)
 	} else if !p.ahead() {
 		return true
 	}

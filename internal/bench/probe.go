@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -129,4 +130,13 @@ func (r *Reading) metrics(ctx context.Context, url string, all bool) error {
 		}
 	}
 	return s.Err()
+}
+
+// ownCPU is the processor time that this process has used.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0 // not known
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -85,7 +85,7 @@ func medians(rs []Result) Result {
 		func(r *Result) *float64 { return &r.Rate }, func(r *Result) *float64 { return &r.Consuming },
 		func(r *Result) *float64 { return &r.ConfirmP50 }, func(r *Result) *float64 { return &r.ConfirmP99 },
 		func(r *Result) *float64 { return &r.ConfirmMax }, func(r *Result) *float64 { return &r.LongestGap },
-		func(r *Result) *float64 { return &r.CPUPerMessage }, func(r *Result) *float64 { return &r.WrittenPayload },
+		func(r *Result) *float64 { return &r.CPUPerMessage }, func(r *Result) *float64 { return &r.ClientPerMsg }, func(r *Result) *float64 { return &r.WrittenPayload },
 		func(r *Result) *float64 { return &r.DiskPayload }, func(r *Result) *float64 { return &r.Syncs },
 		func(r *Result) *float64 { return &r.MessagesPerSync }, func(r *Result) *float64 { return &r.ResidentMiB },
 	} {
