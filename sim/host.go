@@ -229,7 +229,7 @@ func (w *world) why() (text string) {
 	}
 	text += fmt.Sprintf("%d publishes wait", waiting)
 	if w.cluster() {
-		text += "; " + w.alike()
+		text += "; " + w.alike() + w.evident()
 	}
 	for _, s := range w.last {
 		t := w.target(s.name)

@@ -64,7 +64,8 @@ func (w *world) run() {
 		s.boot()
 	}
 	if w.await("service after the last crash", w.serving) && w.empty() && w.cluster() {
-		w.await("identical copies", w.now(func() bool { return w.alike() == "" }))
+		_ = w.await("identical copies", w.now(func() bool { return w.alike() == "" })) &&
+			w.await("evidence of every change of owner on every node", w.now(func() bool { return w.evident() == "" }))
 	}
 }
 

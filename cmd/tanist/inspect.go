@@ -19,12 +19,13 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	var asJSON, compare bool
+	var asJSON, compare, cut bool
 	c := &cobra.Command{
 		Use: "inspect [DIRECTORY [PARTITION]]", SuggestFor: []string{"check", "verify"}, Short: "Check a data directory without a node",
 		Long: `Reads a data directory (default ./tanist-data), checks every batch of every copy (checksum, order, link), and says what is there. Nothing
 is changed. It may run beside a node, but then lacks the newest entries. With a PARTITION, as the list names it, it prints that copy's
-entries. The exit code is 2 if anything is damaged.
+entries; with --cut those of the ends that were cut from it, and are kept aside because it was an owner's. The exit code is 2 if anything is
+damaged.
 
 With --compare it reads the data directories of several nodes of one cluster and checks that copies of one queue or stream hold the same:
 wherever two hold a batch at a position, it is the same batch with the same history before it. What a copy holds that no later owner took
@@ -45,6 +46,12 @@ lack their newest entries, which shows as a lag and not as a difference.`,
 			if len(args) > 0 {
 				dir = args[0]
 			}
+			if cut && len(args) < 2 {
+				return fmt.Errorf("--cut needs a directory and a partition; `%s DIRECTORY` lists what was cut", c.CommandPath())
+			}
+			if cut {
+				return inspectCut(c.OutOrStdout(), dir, args[1], asJSON)
+			}
 			if len(args) > 1 {
 				return inspectEntries(c.OutOrStdout(), dir, args[1], asJSON)
 			}
@@ -55,10 +62,14 @@ lack their newest entries, which shows as a lag and not as a difference.`,
 			if err != nil {
 				return err
 			}
+			all := inspected{Report: r}
+			if err := all.addArchive(dir); err != nil {
+				return err
+			}
 			if asJSON {
-				err = printJSON(c.OutOrStdout(), r)
+				err = printJSON(c.OutOrStdout(), all)
 			} else {
-				err = printReport(c.OutOrStdout(), r)
+				err = printReport(c.OutOrStdout(), &all)
 			}
 			if err == nil && damaged(r) {
 				return exit{2}
@@ -67,6 +78,7 @@ lack their newest entries, which shows as a lag and not as a difference.`,
 		},
 	}
 	jsonFlag(c, &asJSON)
+	c.Flags().BoolVar(&cut, "cut", false, "print what was cut from a partition's log")
 	c.Flags().BoolVar(&compare, "compare", false, "compare the copies in several data directories")
 	return c
 }
@@ -135,7 +147,8 @@ func damaged(r *storage.Report) bool {
 	return len(r.Problems) > 0 || r.Catalog.Damaged != "" || slices.ContainsFunc(r.Copies, func(c storage.CopyReport) bool { return c.Damaged != "" })
 }
 
-func printReport(w io.Writer, r *storage.Report) error {
+func printReport(w io.Writer, all *inspected) error {
+	r := all.Report
 	fmt.Fprintf(w, "store %s, boot %d, format %d%s\n", r.Store, r.Boot, r.Format, word(r.InUse, ", in use by a process: the newest entries may be missing here", ""))
 	fmt.Fprintf(w, "catalog: snapshot at %d, %s after it, last %d%s\n", r.Catalog.Snapshot, plural(r.Catalog.Entries, "entry"), r.Catalog.Last,
 		word(r.Catalog.Damaged != "", ", DAMAGED: "+r.Catalog.Damaged, ""))
@@ -158,6 +171,9 @@ func printReport(w io.Writer, r *storage.Report) error {
 	}
 	fmt.Fprintln(w)
 	if err := table(w, "COPY ROLE EPOCH PROMISE HEAD POSITION OFFSET SNAPSHOT BATCHES BYTES STATE", rows); err != nil {
+		return err
+	}
+	if err := all.printArchive(w); err != nil {
 		return err
 	}
 	for _, p := range r.Problems {
@@ -200,24 +216,36 @@ func inspectEntries(w io.Writer, dir, name string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	var rows [][]string
-	var all []entry
-	err = storage.InspectEntries(vfs.OS(), dir, p, func(b batch.Batch, e batch.Entry) bool {
-		one := entry{Position: e.Position, Epoch: b.Epoch, Kind: kindName(e.Kind), Bytes: len(e.Body), Start: hex.EncodeToString(e.Body[:min(len(e.Body), shownBytes)])}
-		offset := "-"
-		if e.Kind == batch.KindRecord {
-			one.Offset = &e.Offset
-			offset = strconv.FormatUint(e.Offset, 10)
-		}
-		all = append(all, one)
-		rows = append(rows, []string{strconv.FormatUint(one.Position, 10), strconv.FormatUint(one.Epoch, 10), one.Kind, offset, strconv.Itoa(one.Bytes), one.Start})
-		return true
-	})
-	if err != nil {
+	var l entries
+	if err = storage.InspectEntries(vfs.OS(), dir, p, l.add); err != nil {
 		return err
 	}
+	return l.print(w, asJSON)
+}
+
+// entries are those of a log, to be printed.
+type entries []entry
+
+func (l *entries) add(b batch.Batch, e batch.Entry) bool {
+	one := entry{Position: e.Position, Epoch: b.Epoch, Kind: kindName(e.Kind), Bytes: len(e.Body), Start: hex.EncodeToString(e.Body[:min(len(e.Body), shownBytes)])}
+	if e.Kind == batch.KindRecord {
+		one.Offset = &e.Offset
+	}
+	*l = append(*l, one)
+	return true
+}
+
+func (l entries) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, all)
+		return printJSON(w, l)
+	}
+	var rows [][]string
+	for _, one := range l {
+		offset := "-"
+		if one.Offset != nil {
+			offset = strconv.FormatUint(*one.Offset, 10)
+		}
+		rows = append(rows, []string{strconv.FormatUint(one.Position, 10), strconv.FormatUint(one.Epoch, 10), one.Kind, offset, strconv.Itoa(one.Bytes), one.Start})
 	}
 	return table(w, "POSITION EPOCH KIND OFFSET BYTES START", rows)
 }

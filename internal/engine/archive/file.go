@@ -126,19 +126,10 @@ func parse(p []byte) (records []*evidence.Evidence, end, broken int64) {
 // read reads the file and opens it for what is to be added. broken is how many bytes could not be read as what they should be: the file
 // is made anew then, at the next write.
 func (f *file) read() (records []*evidence.Evidence, broken int64, err error) {
-	in, err := f.fs.OpenRead(path.Join(f.dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
-	}
-	if err != nil {
+	p, err := contents(f.fs, f.dir)
+	if err != nil || p == nil {
+		f.newer = errors.Is(err, errNewer)
 		return nil, 0, err
-	}
-	p, err := io.ReadAll(io.NewSectionReader(in, 0, maxFile))
-	if err = errors.Join(err, in.Close()); err != nil {
-		return nil, 0, err
-	}
-	if f.newer = len(p) >= headerSize && string(p[:8]) == magic && binary.LittleEndian.Uint32(p[8:]) > version; f.newer {
-		return nil, 0, errNewer
 	}
 	records, end, broken := parse(p)
 	if broken > 0 || end < headerSize || len(p) == maxFile {
@@ -149,6 +140,36 @@ func (f *file) read() (records []*evidence.Evidence, broken int64, err error) {
 	}
 	f.end, f.room, f.live = end, int64(len(p)), end/2
 	return records, 0, nil
+}
+
+// contents is what the file holds; nil where there is none.
+func contents(fsys vfs.FS, dir string) ([]byte, error) {
+	in, err := fsys.OpenRead(path.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := io.ReadAll(io.NewSectionReader(in, 0, maxFile))
+	if err = errors.Join(err, in.Close()); err != nil {
+		return nil, err
+	}
+	if len(p) >= headerSize && string(p[:8]) == magic && binary.LittleEndian.Uint32(p[8:]) > version {
+		return nil, errNewer
+	}
+	return p, nil
+}
+
+// Records reads what a data directory holds of evidence, as it was written: of a transition the last record counts, and those without an
+// id say only what became of one. broken is how many bytes could not be read. Nothing is changed.
+func Records(fsys vfs.FS, dir string) (records []*evidence.Evidence, broken int64, err error) {
+	p, err := contents(fsys, dir)
+	if err != nil || p == nil {
+		return nil, 0, err
+	}
+	records, _, broken = parse(p)
+	return records, broken, nil
 }
 
 // write adds records, or makes the file anew of all, where it is not there, has failed, or has grown. After an error nothing is known of
