@@ -80,6 +80,7 @@ func with(e Event, f func(*Event)) Event {
 }
 
 func dead(to string) func(*Event) { return func(e *Event) { e.DeadLetter = to } }
+func accepted(e *Event)           { e.Settlement = Accept }
 func lossy(e *Event)              { e.Lossy = true }
 func ordered(e *Event)            { e.Ordered = true }
 func lane2(e *Event)              { e.Lane = 2 }
@@ -112,6 +113,9 @@ var queueScripts = []script{
 	{"an unconfirmed accept lost with the node that took it", "", queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), closed(2), lost(2), again("q", 1, 1),
 		settle("q", 1, 1, Accept), drained("q"))},
+	{"an accept confirmed by a later owner, after somebody else had let go of the message", "", queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), Event{Kind: Disturbed}, again("q", 1, 1),
+		settle("q", 1, 1, Requeue), again("q", 1, 1), with(kept("q", 1), accepted), of(Quiet, ""), drained("q"))},
 	{"what was held is released with a lost node", "", queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), lost(2), again("q", 1, 1), settle("q", 1, 1, Accept), drained("q"))},
 	{"requeued and delivered again", "", queue(
@@ -166,6 +170,9 @@ var queueScripts = []script{
 		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), settle("q", 1, 1, Accept), lost(2), again("q", 1, 1))},
 	{"accepted, confirmed, and back when its node is lost", RuleSettled, queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), kept("q", 1), lost(2), again("q", 1, 1))},
+	{"an accept confirmed by a later owner, and delivered again", RuleSettled, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), Event{Kind: Disturbed}, again("q", 1, 1),
+		settle("q", 1, 1, Requeue), again("q", 1, 1), with(kept("q", 1), accepted), again("q", 1, 1))},
 	{"held through a node that goes on, and given to another", RuleHeld, queue(
 		pub(1, "q"), ok(1), opened(2), opened(3), got("q", 1, 1), lost(2), again("q", 3, 1))},
 	{"accepted and back in the same run", RuleSettled, queue(

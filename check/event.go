@@ -53,7 +53,8 @@ const (
 	Attached Kind = "attached"
 	// Delivered hands Message with Digest to Reader of Session, at Offset if HasOffset.
 	Delivered Kind = "delivered"
-	// Settle gives Settlement of Message to Resource. Settled says that it was confirmed.
+	// Settle gives Settlement of Message to Resource. Settled says that it was confirmed, and may name the Settlement: once the broker was
+	// Disturbed, another session may have been handed the message meanwhile, and have let go of it again.
 	Settle  Kind = "settle"
 	Settled Kind = "settled"
 	// CursorSent moves Cursor of a stream to Offset, the next record wanted. CursorKept says that it was confirmed.

@@ -46,6 +46,7 @@ type copyOf struct {
 	late     Settlement // the word of a session that was cut off when the message went to another: it may still be heard
 
 	confirmed, refused, seen, kept, mayVanish bool
+	gave                                      bool // a settlement of it was given, at any time
 }
 
 // purgeState says what is known of a message and a purge.
@@ -297,16 +298,21 @@ func (c *Checker) settle(r *resource, e Event) {
 	if c.live(e.Session) {
 		in = c.run
 	}
+	m.gave = true
 	m.settled, m.settleIn, m.settler, m.kept, m.held = e.Settlement, in, e.Session, false, 0
 }
 
 func (c *Checker) settled(r *resource, e Event) {
 	m := r.messages[e.Message]
-	if m == nil || m.settled == "" {
+	late := c.scattered && e.Settlement != "" && m != nil && m.gave && m.settled != e.Settlement
+	if m == nil || m.settled == "" && !late {
 		c.fail(RuleHistory, r, e.Message, "message %d is confirmed as settled and was not settled", e.Message)
 		return
 	}
 	m.kept = true
+	if late {
+		m.settled, m.held, m.settleIn = e.Settlement, 0, 0
+	}
 }
 
 func (r *resource) cursor(name string) *cursor {

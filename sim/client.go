@@ -226,6 +226,9 @@ func (c *client) resolved(t broker.Tag, o broker.Outcome) {
 		p.known(e.Message, e.Outcome == check.Confirmed)
 	}
 	c.waiting = slices.Delete(c.waiting, i, i+1)
+	if _, probed := c.w.answers[e.Message]; probed {
+		c.w.answers[e.Message] = e.Outcome
+	}
 	c.w.see(e)
 }
 

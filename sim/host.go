@@ -175,6 +175,9 @@ func (h *host) Emit(e trace.Event) {
 	if e.Name == "replica.follower.behind" {
 		w.noteBehind(e)
 	}
+	if e.Name == "consensus.leader" {
+		w.noteLeader(e)
+	}
 	closed := e.Name == "node.failed"
 	for _, a := range e.Attrs {
 		if a.Key == "voters" && (e.Name == "consensus.members" || e.Name == "consensus.loaded") {

@@ -34,7 +34,7 @@ type said struct {
 	gateway  protocol.Gateway
 	seq      uint64
 	key      string
-	messages []uint64
+	messages []handed
 	cursor   string
 	offset   uint64
 }
@@ -42,6 +42,7 @@ type said struct {
 // handed is a message that a client has accepted or rejected, and whose settle has not been sent on by its gateway yet.
 type handed struct {
 	message uint64
+	as      check.Settlement
 	offset  uint64
 	gateway protocol.Gateway
 }
@@ -125,7 +126,7 @@ func (e *ear) say(s said, items []protocol.SettleItem) {
 	for _, h := range e.handed {
 		if h.gateway == s.gateway && covers(items, h.offset) {
 			if holder, known := e.holders[h.offset]; known && holder == h.gateway { // else it has gone to somebody else by now
-				s.messages = append(s.messages, h.message)
+				s.messages = append(s.messages, h)
 			}
 		} else {
 			keep = append(keep, h)
@@ -197,6 +198,6 @@ func (e *ears) confirmed(s said) {
 		return
 	}
 	for _, m := range s.messages {
-		e.w.see(check.Event{Kind: check.Settled, Resource: s.key, Message: m})
+		e.w.see(check.Event{Kind: check.Settled, Resource: s.key, Message: m.message, Settlement: m.as})
 	}
 }

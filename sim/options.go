@@ -19,6 +19,8 @@ type Options struct {
 	Skip []int `json:"skip,omitempty"`
 	// Clients is how many work at a time; default drawn, 1 to 6, or 1 to 2 if Small.
 	Clients int `json:"clients,omitempty"`
+	// Act is what a cluster goes through after the faults; drawn from the seed if empty.
+	Act Act `json:"act,omitempty"`
 	// Small has clients work with one resource or two instead of fifteen, fewer of them and for a shorter time: most faults of a protocol
 	// need no more, and many more seeds can be run.
 	Small bool `json:"small,omitempty"`
@@ -106,6 +108,9 @@ func (r Result) Command() string {
 	fmt.Fprintf(&b, "tanist sim --seed %d", r.Options.Seed)
 	if r.Options.Nodes > 1 {
 		fmt.Fprintf(&b, " --nodes %d", r.Options.Nodes)
+	}
+	if r.Options.Act != "" {
+		fmt.Fprintf(&b, " --act %s", r.Options.Act)
 	}
 	if r.Options.Small {
 		b.WriteString(" --small")

@@ -53,6 +53,9 @@ func (w *world) run() {
 	if w.refusesDamage() || !w.await("service after the faults", w.serving) {
 		return
 	}
+	if w.cluster() && (!w.awaitFor("service after the faults", healsWithin, w.now(w.peaceful)) || !w.act()) {
+		return
+	}
 	if !w.quiesce() || !w.empty() {
 		return
 	}
@@ -92,13 +95,16 @@ func (w *world) found() {
 }
 
 // await lets virtual time pass until cond holds, for as long as the node may take.
-func (w *world) await(what string, cond func() bool) bool {
-	w.sim.RunUntil(func() bool { return cond() || w.failed() || w.refusesDamage() }, patience)
+func (w *world) await(what string, cond func() bool) bool { return w.awaitFor(what, patience, cond) }
+
+// awaitFor is await with a limit of its own.
+func (w *world) awaitFor(what string, limit time.Duration, cond func() bool) bool {
+	w.sim.RunUntil(func() bool { return cond() || w.failed() || w.refusesDamage() }, limit)
 	if w.failed() || w.refusesDamage() {
 		return false
 	}
 	if !cond() {
-		w.fail("no %s within %v of virtual time: %s", what, patience, w.why())
+		w.fail("no %s within %v of virtual time: %s", what, limit, w.why())
 		return false
 	}
 	return true
@@ -181,6 +187,7 @@ func Shrink(r Result) Result {
 		}
 		return false
 	}
+	try(func(o *Options) { o.Act = ActNone })
 	for range 8 {
 		if r.Options.For < 200*time.Millisecond || !try(func(o *Options) { o.For = o.For / 2 }) {
 			break

@@ -161,7 +161,7 @@ func TestOneSeed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	opt.Small = os.Getenv("SIM_SMALL") != ""
+	opt.Small, opt.Act = os.Getenv("SIM_SMALL") != "", Act(os.Getenv("SIM_ACT"))
 	switch f := os.Getenv("SIM_FAULTS"); f {
 	case "":
 	case "none":

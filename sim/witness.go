@@ -138,6 +138,7 @@ func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done 
 }
 
 func (l *witnessedLog) SetPromise(epoch uint64, done func(error)) {
+	l.n.w.sealed = true
 	l.Log.SetPromise(epoch, func(err error) {
 		if err == nil && l.n.site.runs == l.run {
 			l.t.promise = max(l.t.promise, epoch)

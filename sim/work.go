@@ -181,7 +181,7 @@ func (c *client) settleSome(n int, how broker.Settlement, as check.Settlement) {
 			c.w.counts.Rejected++
 		}
 		if as != check.Requeue {
-			c.handIn(d)
+			c.handIn(d, as)
 		}
 		c.w.see(check.Event{Kind: check.Settle, Resource: d.r.key, Session: c.id, Message: d.message, Settlement: as})
 	}

@@ -26,7 +26,11 @@ type world struct {
 	// snapshots is after how many entries a state is saved.
 	snapshots uint64
 	largest   int    // bytes of a body, about
-	policy    string // that resources are declared with
+	led       string // member that leads the catalog's consensus, as was said for the highest term
+	term      uint64
+	sealed    bool                     // a copy has promised something
+	answers   map[uint64]check.Outcome // of probes
+	policy    string                   // that resources are declared with
 	judge     *check.Checker
 	rng       *rand.Rand // of load and faults
 
@@ -64,7 +68,7 @@ func newWorld(opt Options) *world {
 	opt = opt.withDefaults()
 	w := &world{
 		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
-		targets: makeTargets(), tops: map[string]uint64{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
+		targets: makeTargets(), tops: map[string]uint64{}, answers: map[uint64]check.Outcome{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
 		taken: map[string]*reader{}, known: map[string]known{}, behind: map[string]bool{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{},
 	}
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
@@ -214,7 +218,7 @@ func describe(e check.Event) string {
 }
 
 // handIn notes that a client gave a final settle to its gateway.
-func (c *client) handIn(d delivery) {
+func (c *client) handIn(d delivery, as check.Settlement) {
 	e := c.w.earsOf(d.ref.Partition)
-	e.handed = append(e.handed, handed{message: d.message, offset: d.ref.Offset, gateway: c.host.gateway(c.shard)})
+	e.handed = append(e.handed, handed{message: d.message, as: as, offset: d.ref.Offset, gateway: c.host.gateway(c.shard)})
 }
