@@ -176,14 +176,19 @@ func (m *mouth) Send(msg any) {
 	m.e.w.opt.plant.toGateway(m, msg)
 }
 
-// settled records what an owner confirms.
-func (e *ears) settled(g protocol.Gateway, seq uint64) {
+// settled records what an owner confirms. What the owner has handed to another gateway than the one that settles it is not among it: where a
+// gateway was away for longer than its claims are waited for, its settle comes too late, and is answered all the same.
+func (e *ear) settled(g protocol.Gateway, seq uint64) {
 	keep := e.said[:0]
 	for _, s := range e.said {
 		if s.gateway != g || s.seq > seq {
 			keep = append(keep, s)
 			continue
 		}
+		s.messages = slices.DeleteFunc(s.messages, func(m handed) bool {
+			holder, known := e.holders[m.offset]
+			return known && holder != g
+		})
 		e.confirmed(s)
 	}
 	e.said = keep

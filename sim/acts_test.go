@@ -1,0 +1,21 @@
+package sim
+
+import "testing"
+
+// TestActs plays each act with some seeds, without other faults.
+func TestActs(t *testing.T) {
+	for _, a := range Acts[1:] {
+		t.Run(string(a), func(t *testing.T) {
+			t.Parallel()
+			epochs := uint64(0)
+			for seed := range uint64(6) {
+				r := Run(Options{Seed: 3000 + seed, Nodes: 3, Small: true, Faults: []Fault{}, Act: a})
+				show(t, r)
+				epochs += r.Counts.Epochs
+			}
+			if epochs == 0 {
+				t.Error("no owner changed")
+			}
+		})
+	}
+}
