@@ -164,7 +164,7 @@ func StopsWithout(k Known, node string) (list []Obstacle, total int) {
 		out = append(out, Obstacle{"catalog", k.NoQuorum, "tanist node list"})
 	case left < need:
 		out = append(out, Obstacle{
-			"catalog", fmt.Sprintf("%d of %s would be left, %d are needed: nothing could be declared or moved", left, plural(len(k.Voters), "voter"), need),
+			"catalog", fmt.Sprintf("%d of %s would be left, and it takes %d: nothing could be declared or moved", left, plural(len(k.Voters), "voter"), need),
 			"tanist node list",
 		})
 	}

@@ -117,15 +117,15 @@ func TestWhatStopsWithoutANode(t *testing.T) {
 		"the other follower is cut":   {"majority_durable", "b", func(k *Known) { k.Copies[0].Feeds = []string{"b"} }, "q: 1 copy in step would be left, majority_durable confirms with 2 (c takes nothing from its owner a) > tanist status q"},
 		"another node is away": {
 			"majority_durable", "b", func(k *Known) { k.Nodes[2].Live = false },
-			"catalog: 1 of 3 voters would be left, 2 are needed: nothing could be declared or moved > tanist node list\nq: 1 copy in step would be left, majority_durable confirms with 2 (c is not live) > tanist status q",
+			"catalog: 1 of 3 voters would be left, and it takes 2: nothing could be declared or moved > tanist node list\nq: 1 copy in step would be left, majority_durable confirms with 2 (c is not live) > tanist status q",
 		},
 		"all must confirm":              {"all_durable", "b", func(*Known) {}, "q: 2 copies in step would be left, all_durable confirms with 3 > tanist status q"},
 		"one confirms, a follower goes": {"local_durable", "b", func(*Known) {}, ""},
 		"one confirms, the owner goes":  {"local_durable", "a", func(*Known) {}, "q: 2 copies could answer, a new owner needs 3 > tanist status q"},
 		"it does not serve":             {"majority_durable", "b", func(k *Known) { k.Copies[0].Serves = false }, "q: its owner a does not serve it yet > tanist status q"},
 		"the catalog is stuck":          {"majority_durable", "d", func(k *Known) { k.NoQuorum = "no node leads" }, "catalog: no node leads > tanist node list"},
-		"the last but one voter":        {"majority_durable", "d", func(k *Known) { k.Voters = []string{"d", "a"} }, "catalog: 1 of 2 voters would be left, 2 are needed: nothing could be declared or moved > tanist node list"},
-		"a voter that has gone":         {"majority_durable", "d", func(k *Known) { k.Voters = []string{"", "a"} }, "catalog: 1 of 2 voters would be left, 2 are needed: nothing could be declared or moved > tanist node list"},
+		"the last but one voter":        {"majority_durable", "d", func(k *Known) { k.Voters = []string{"d", "a"} }, "catalog: 1 of 2 voters would be left, and it takes 2: nothing could be declared or moved > tanist node list"},
+		"a voter that has gone":         {"majority_durable", "d", func(k *Known) { k.Voters = []string{"", "a"} }, "catalog: 1 of 2 voters would be left, and it takes 2: nothing could be declared or moved > tanist node list"},
 	} {
 		k := steady(t, c.policy)
 		c.change(&k)
