@@ -50,9 +50,9 @@ func (w window) at(position uint64) float64 {
 	return math.Round(full * (float64(position-w.Low) / float64(w.High-w.Low)))
 }
 
-// lines are two rates over time, as points of an SVG polyline.
+// lines are two rates over time, as paths of SVG. They end and begin anew where nothing was known.
 type lines struct {
-	In, Left string
+	In, Left string // Left is "" of a stream
 	Max      float64
 	Seconds  int
 	Known    bool
@@ -61,30 +61,41 @@ type lines struct {
 const lineHeight = 100
 
 // linesOf draws what pick gives of the points, over the time that they cover.
-func linesOf(points []point, pick func(point) rate) lines {
-	var known []point
-	out := lines{}
+func linesOf(points []point, both bool, pick func(point) rate) lines {
+	out, known := lines{}, 0
 	for _, p := range points {
 		if r := pick(p); r.Known {
-			known = append(known, p)
-			out.Max = max(out.Max, r.In, r.Left)
+			known++
+			out.Max = max(out.Max, r.In)
+			if both {
+				out.Max = max(out.Max, r.Left)
+			}
 		}
 	}
-	if len(known) < 2 {
+	if known < 2 {
 		return lines{}
 	}
-	first, last := known[0].at, known[len(known)-1].at
-	out.Seconds, out.Known = int(last.Sub(first).Round(time.Second).Seconds()), true
-	top := nice(out.Max)
-	out.Max = top
-	var in, left strings.Builder
-	for _, p := range known {
-		x := full * float64(p.at.Sub(first)) / float64(last.Sub(first))
-		r := pick(p)
-		fmt.Fprintf(&in, "%.0f,%.1f ", x, lineHeight*(1-r.In/top))
-		fmt.Fprintf(&left, "%.0f,%.1f ", x, lineHeight*(1-r.Left/top))
+	for !pick(points[0]).Known && !pick(points[1]).Known {
+		points = points[1:] // before anything was known
 	}
-	out.In, out.Left = strings.TrimSpace(in.String()), strings.TrimSpace(left.String())
+	first, last := points[0].at, points[len(points)-1].at
+	out.Seconds, out.Known, out.Max = int(last.Sub(first).Round(time.Second).Seconds()), true, nice(out.Max)
+	var in, left strings.Builder
+	move := "M"
+	for _, p := range points {
+		r := pick(p)
+		if !r.Known {
+			move = "M"
+			continue
+		}
+		x := full * float64(p.at.Sub(first)) / float64(last.Sub(first))
+		fmt.Fprintf(&in, "%s%.0f %.1f", move, x, lineHeight*(1-r.In/out.Max))
+		if both {
+			fmt.Fprintf(&left, "%s%.0f %.1f", move, x, lineHeight*(1-r.Left/out.Max))
+		}
+		move = "L"
+	}
+	out.In, out.Left = in.String(), left.String()
 	return out
 }
 
@@ -141,6 +152,10 @@ func timelineOf(e *evidence.Evidence) timeline {
 	begin, end := reach(t.Steps[1 : len(t.Steps)-1])
 	if begin == 0 {
 		begin, end = reach(t.Steps)
+	}
+	// A suspected owner may confirm until it is sealed: its last confirm stands where it belongs.
+	for i := 1; i < len(t.Steps) && t.Steps[i].At != 0 && t.Steps[i].At < e.LastConfirm; i++ {
+		t.Steps[i-1], t.Steps[i] = t.Steps[i], t.Steps[i-1]
 	}
 	t.Total = end - begin
 	low, high := begin, end

@@ -98,6 +98,8 @@ func TestTimeline(t *testing.T) {
 		{"the outer ones alone", at(0, -1, -1, -1, -1, -1, -1, 10), "first - - - - - - 0+1000", 10, false},
 		{"some are not known", at(-1, 0, -1, 50, -1, 100), "- first - 0+500 - 500+500 - -", 100, false},
 		{"clocks differ", at(0, 50, 40, 100), "first 0+500 400+100 400+600 - - - -", 60, true},
+		{"confirmed until it was sealed", at(60, 0, 50, 100), "first 0+500 500+100 600+400 - - - -", 100, false},
+		{"confirmed after it was suspected", at(10, 0, -1, 100), "first 0+100 - 100+900 - - - -", 100, false},
 		{"one", at(-1, 0), "- first - - - - - -", 0, false},
 		{"nothing", at(), "- - - - - - - -", 0, false},
 		{"all at once", at(5, 5, 5), "first 0+0 0+0 - - - - -", 0, false},
@@ -153,6 +155,26 @@ func TestPicture(t *testing.T) {
 	}
 }
 
+// TestLines: a rate that is not known leaves a gap, and the drawing ends now, not when something was last known.
+func TestLines(t *testing.T) {
+	var points []point
+	for i, in := range []float64{-1, -1, 10, 20, -1, -1, 40, 30, -1} {
+		points = append(points, point{at: noon.Add(time.Duration(i) * time.Second), total: rate{In: in, Left: in / 2, Known: in >= 0}})
+	}
+	total := func(p point) rate { return p.total }
+	if l := linesOf(points, false, total); l.In != "M143 80.0L286 60.0M714 20.0L857 40.0" || l.Left != "" || l.Max != 50 || l.Seconds != 7 || !l.Known {
+		t.Errorf("%+v", l)
+	}
+	if l := linesOf(points, true, total); l.Left != "M143 90.0L286 80.0M714 60.0L857 70.0" {
+		t.Errorf("%+v", l)
+	}
+	for n := range 4 {
+		if l := linesOf(points[:n], true, total); l.Known {
+			t.Errorf("%d points, of which one is known: %+v", n, l)
+		}
+	}
+}
+
 // TestRates: what is not known is not shown as nothing, and a count that fell is no rate.
 func TestRates(t *testing.T) {
 	a := count{incarnation: 1, in: 1000, held: 50, queue: true, known: true}
@@ -200,7 +222,7 @@ func TestHistory(t *testing.T) {
 	if n := len(s.points); n > int(history/time.Second)+1 || n < int(history/time.Second)-1 {
 		t.Errorf("%d points", n)
 	}
-	if l := linesOf(s.points, func(p point) rate { return p.total }); !l.Known || l.Seconds != 120 || l.Max != 100 || strings.Contains(l.In, "NaN") {
+	if l := linesOf(s.points, true, func(p point) rate { return p.total }); !l.Known || l.Seconds != 120 || l.Max != 100 || strings.Contains(l.In, "NaN") {
 		t.Errorf("lines %+v", l)
 	}
 	now = now.Add(-time.Hour) // the clock is set back

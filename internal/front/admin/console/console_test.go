@@ -188,14 +188,19 @@ func TestPages(t *testing.T) {
 	if w := ask(c, "watch", "/console/"); w.Code != 200 { // a first look, so that there are rates
 		t.Fatal(w.Code, w.Body)
 	}
-	now = now.Add(10 * time.Second)
 	f := c.env.Backend.(*fake)
-	f.picture.Resources = slices.Clone(f.picture.Resources)
-	f.picture.Resources[0].Ready += 100
-	f.picture.Partitions = slices.Clone(f.picture.Partitions)
-	f.picture.Partitions[0].Copies = slices.Clone(f.picture.Partitions[0].Copies)
-	f.picture.Partitions[0].Copies[0].Offset += 1500
-	f.picture.Clients.Published += 25
+	for _, in := range []uint64{1500, 900} {
+		now = now.Add(10 * time.Second)
+		f.picture.Resources = slices.Clone(f.picture.Resources)
+		f.picture.Resources[0].Ready += 100
+		f.picture.Partitions = slices.Clone(f.picture.Partitions)
+		f.picture.Partitions[0].Copies = slices.Clone(f.picture.Partitions[0].Copies)
+		f.picture.Partitions[0].Copies[0].Offset += in
+		f.picture.Clients.Published += 25
+		if w := ask(c, "watch", "/console/"); w.Code != 200 {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
 	for _, path := range every {
 		w := ask(c, "watch", "/console/"+path)
 		text := w.Body.String()

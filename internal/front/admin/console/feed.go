@@ -16,6 +16,8 @@ const (
 	fresh = 900 * time.Millisecond
 	// share bounds the part of the time that is spent in taking samples to one in so many.
 	share = 10
+	// patient is how old a sample may be where a node was waited for, which takes time and costs nothing.
+	patient = 2 * time.Second
 	// Rates are means over about smooth, and remembered for history.
 	smooth  = 5 * time.Second
 	history = 2 * time.Minute
@@ -101,7 +103,11 @@ func (f *feed) get(ctx context.Context) (*sample, error) {
 	f.mu.Unlock()
 	began := f.now()
 	if last != nil {
-		if age := began.Sub(last.at); age >= 0 && age < max(fresh, share*took) {
+		pace := max(fresh, share*took)
+		if len(last.Attention.Silent) > 0 {
+			pace = min(pace, patient)
+		}
+		if age := began.Sub(last.at); age >= 0 && age < pace {
 			return last, nil
 		}
 	}

@@ -188,6 +188,45 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
+// TestSlowLooksAreRare: where a look takes long there are fewer, unless it only waited for a node that does not answer.
+func TestSlowLooksAreRare(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		takes  time.Duration
+		silent []string
+		want   time.Duration
+	}{
+		{"quick", time.Millisecond, nil, fresh}, {"slow", 300 * time.Millisecond, nil, 3 * time.Second},
+		{"waits", 2 * time.Second, []string{"n2"}, patient}, {"a node is away", time.Millisecond, []string{"n2"}, fresh},
+	} {
+		now := noon
+		f := whole()
+		f.picture.Attention.Silent = c.silent
+		feed := newFeed(slow{f, func() { now = now.Add(c.takes) }}, func() time.Time { return now })
+		look := func(after time.Duration) int {
+			now = noon.Add(after)
+			if _, err := feed.get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return f.asked
+		}
+		if first, early, late := look(0), look(c.want-time.Millisecond), look(c.want); first != 1 || early != 1 || late != 2 {
+			t.Errorf("%s: asked %d times, %d just before %v, %d then", c.name, first, early, c.want, late)
+		}
+	}
+}
+
+// slow is a backend whose answers take time.
+type slow struct {
+	*fake
+	takes func()
+}
+
+func (s slow) Picture(ctx context.Context) (Picture, error) {
+	s.takes()
+	return s.fake.Picture(ctx)
+}
+
 // TestNothingIsKeptForNobody: what was remembered goes once nobody has looked for as long as it would be shown.
 func TestNothingIsKeptForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -223,7 +223,7 @@ type overviewBody struct {
 func showOverview(_ context.Context, _ *Console, s *sample, _ *http.Request) (any, error) {
 	b := overviewBody{
 		Over: s.Overview, States: statesOf(s.Overview), Total: s.total, Clients: s.served, Nodes: s.cards(false),
-		Lines: linesOf(s.points, func(p point) rate { return p.total }), Rows: s.rows(nil), Transitions: changesOf(s.transitions),
+		Lines: linesOf(s.points, true, func(p point) rate { return p.total }), Rows: s.rows(nil), Transitions: changesOf(s.transitions),
 	}
 	b.Verdict, b.Worst = verdict(s)
 	for i := range b.Rows {
@@ -361,7 +361,7 @@ func showResource(ctx context.Context, c *Console, s *sample, r *http.Request) (
 		return nil, broker.Errorf(broker.NotFound, "There is no queue or stream “%s” in virtual host “%s”.", visible(k.name), visible(k.vhost))
 	}
 	b := resourceBody{Row: s.row(&s.Resources[i])}
-	b.Lines = linesOf(s.points, func(p point) rate { return p.rates[k] })
+	b.Lines = linesOf(s.points, b.Row.Kind == string(ident.Queue), func(p point) rate { return p.rates[k] })
 	for j := range s.Partitions {
 		p := &s.Partitions[j]
 		if p.VHost != k.vhost || p.Resource != k.name {
