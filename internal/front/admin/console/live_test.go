@@ -196,8 +196,10 @@ func TestSlowLooksAreRare(t *testing.T) {
 		silent []string
 		want   time.Duration
 	}{
-		{"quick", time.Millisecond, nil, fresh}, {"slow", 300 * time.Millisecond, nil, 3 * time.Second},
-		{"waits", 2 * time.Second, []string{"n2"}, patient}, {"a node is away", time.Millisecond, []string{"n2"}, fresh},
+		{"quick", time.Millisecond, nil, fresh},
+		{"slow", 300 * time.Millisecond, nil, 3 * time.Second},
+		{"waits", 2 * time.Second, []string{"n2"}, patient},
+		{"a node is away", time.Millisecond, []string{"n2"}, fresh},
 	} {
 		now := noon
 		f := whole()
