@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -46,13 +45,13 @@ type crowd struct {
 
 	mu     sync.Mutex
 	opened map[uint32]time.Duration // when each session was ready to publish
-	err    error
+	places map[uint32]int           // of the publisher that each session is of
 }
 
 func newCrowd(names []string, conns, size int, rate float64) *crowd {
 	c := &crowd{
 		conns: min(conns, len(names)), rate: rate, size: max(size, account.LeastBody), began: time.Now(), killed: make(chan struct{}),
-		opened: map[uint32]time.Duration{},
+		opened: map[uint32]time.Duration{}, places: map[uint32]int{},
 	}
 	for i, n := range names {
 		c.lanes = append(c.lanes, &lane{name: n, book: account.New(uint32(i))})
@@ -89,26 +88,8 @@ func (c *crowd) client(ctx context.Context, place int, urls []string, ready chan
 			}
 			continue
 		}
-		if err := s.run(ctx); err != nil {
-			c.note(err)
-		}
+		s.run(ctx)
 	}
-}
-
-func (c *crowd) note(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = err
-	}
-}
-
-// wait waits for the publishers to end, and returns the first error that is one of the bench.
-func (c *crowd) wait() error {
-	c.wg.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
 }
 
 // session is one connection of a publisher.
@@ -120,7 +101,6 @@ type session struct {
 	channels []*amqp.Channel
 	lanes    []*lane
 	every    time.Duration
-	ending   atomic.Bool // no more is published: what ends without an outcome from now on has none
 	receive  sync.WaitGroup
 }
 
@@ -141,7 +121,7 @@ func (c *crowd) open(place int, url string) (*session, error) {
 	}
 	s.every = time.Duration(float64(c.conns) / c.rate * float64(time.Second))
 	c.mu.Lock()
-	c.opened[s.id] = c.now()
+	c.opened[s.id], c.places[s.id] = c.now(), place
 	c.mu.Unlock()
 	return s, nil
 }
@@ -168,9 +148,6 @@ func (s *session) add(l *lane) error {
 			}
 			l.resolve(before+c.DeliveryTag, outcome, s.now())
 		}
-		if !s.ending.Load() {
-			l.giveUp(s.id, s.now())
-		}
 	})
 	return nil
 }
@@ -190,22 +167,30 @@ func (l *lane) giveUp(session uint32, at time.Duration) {
 }
 
 // run publishes until ctx ends and all is answered, or the connection is lost.
-func (s *session) run(ctx context.Context) error {
-	defer func() {
-		_ = s.conn.Close() // it is lost, or all was answered
+func (s *session) run(ctx context.Context) {
+	if lost := s.until(ctx); !lost {
+		_ = s.conn.Close() // all was answered, or will not be
 		s.receive.Wait()
-	}()
+		return
+	}
+	s.closed.Add(1)
+	s.receive.Wait() // for what was said before the end
+	for _, l := range s.lanes {
+		l.giveUp(s.id, s.now())
+	}
+}
+
+// until publishes, and reports whether the connection was lost.
+func (s *session) until(ctx context.Context) (lost bool) {
 	due, killed := time.Now(), s.killed
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for turn := 0; ; {
 		select {
 		case <-ctx.Done():
-			s.ending.Store(true)
 			return s.finish()
 		case <-s.lost:
-			s.closed.Add(1)
-			return nil
+			return true
 		case <-killed:
 			killed = nil
 			for i := range s.lanes {
@@ -236,22 +221,23 @@ func (s *session) send(i int) {
 	_ = s.channels[i].PublishWithContext(context.Background(), "", l.name, false, false, amqp.Publishing{Body: body, DeliveryMode: amqp.Persistent})
 }
 
-// finish waits for the outcomes of what is under way.
-func (s *session) finish() error {
+// finish waits for the outcomes of what is under way. What has none in the time that it may take is left without. It reports whether the
+// connection was lost.
+func (s *session) finish() (lost bool) {
 	deadline := time.Now().Add(outcomeTimeout)
 	for _, l := range s.lanes {
 		for l.waits() > 0 {
 			select {
 			case <-s.lost:
-				return errors.New("a connection was lost while the last confirms were waited for")
+				return true
 			case <-time.After(5 * time.Millisecond):
 			}
 			if time.Now().After(deadline) {
-				return nil // the books say what has no outcome
+				return false
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 func (l *lane) waits() int {
@@ -261,18 +247,26 @@ func (l *lane) waits() int {
 }
 
 // reconnected is how long after each later session was ready its first messages were confirmed, the longest of all lanes; 0 if there was
-// no such session.
+// no such session. One that has confirmed nothing by now counts until then.
 func (c *crowd) reconnected() (longest time.Duration) {
+	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, ready := range c.opened {
 		if id <= uint32(c.conns) {
 			continue
 		}
-		for _, l := range c.lanes {
-			if at, ok := l.book.ServedIn(id); ok {
-				longest = max(longest, at-ready)
+		for i, l := range c.lanes {
+			if i%c.conns != c.places[id] {
+				continue
 			}
+			l.mu.Lock()
+			at, ok := l.book.ServedIn(id)
+			l.mu.Unlock()
+			if !ok {
+				at = now
+			}
+			longest = max(longest, at-ready)
 		}
 	}
 	return longest

@@ -268,7 +268,7 @@ func (f *failover) underLoad(ctx context.Context, tell func(string)) error {
 	}
 	err = f.strike(ctx, tell)
 	stop()
-	err = errors.Join(err, f.crowd.wait())
+	f.crowd.wg.Wait()
 	err = errors.Join(err, f.mend(ctx, tell))
 	err = errors.Join(err, readers.stop())
 	if err != nil {
@@ -321,6 +321,7 @@ func (f *failover) strike(ctx context.Context, tell func(string)) error {
 // measure reads the pauses from the books.
 func (f *failover) measure(from, killed, to time.Duration) {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	f.out.Reconnected = ms(f.crowd.reconnected())
 	for _, l := range f.crowd.lanes {
 		l.mu.Lock()
 		before, _ := l.book.Pause(from, killed)
@@ -359,7 +360,6 @@ func (f *failover) close(ctx context.Context, epochs []uint64) error {
 		f.out.Books.Add(l.book.Totals())
 	}
 	f.out.Closed = f.crowd.closed.Load()
-	f.out.Reconnected = float64(f.crowd.reconnected().Microseconds()) / 1000
 	now, err := f.Epochs(ctx, f.names)
 	if err != nil {
 		return err
