@@ -197,8 +197,8 @@ func (c *Cluster) Story(ctx context.Context, names []string) (out []Transition, 
 	return out, nil
 }
 
-// Kill ends a node and returns when it is gone.
-func (c *Cluster) Kill(node int) error { return c.nodes[node].Stop(true) }
+// Kill ends a node. It is waited for when it is started again.
+func (c *Cluster) Kill(node int) error { return c.nodes[node].Signal(syscall.SIGKILL) }
 
 // Halt stops a node's process where it is.
 func (c *Cluster) Halt(node int) error {
@@ -214,6 +214,9 @@ func (c *Cluster) Resume(node int) error {
 
 // Start starts a node again.
 func (c *Cluster) Start(ctx context.Context, node int) error {
+	if err := c.nodes[node].Stop(true); err != nil {
+		return err
+	}
 	_, _, err := c.nodes[node].Start(ctx)
 	return err
 }

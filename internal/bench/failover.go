@@ -290,15 +290,15 @@ func (f *failover) strike(ctx context.Context, tell func(string)) error {
 	if !wait(ctx, f.plan.Before) {
 		return errors.New("interrupted")
 	}
-	killed, moment := f.crowd.now(), time.Now()
-	kill := f.Kill
+	moment, kill := time.Now(), f.Kill
 	if f.plan.Halt {
 		kill = f.Halt
 	}
-	close(f.crowd.killed)
 	if err := kill(f.victim); err != nil {
 		return err
 	}
+	killed := f.crowd.now() // what is sent from now on, the node does not confirm
+	close(f.crowd.killed)
 	f.out.Phases = &Phases{killed: moment}
 	if f.plan.Halt {
 		tell(fmt.Sprintf("%s: %s is halted for %s", f.Name(), nodeName(f.victim), f.plan.Halted))

@@ -6,7 +6,8 @@ import (
 )
 
 // Phases are when the steps of a change of owner were done, in milliseconds since the kill, each that of the resource where it was done
-// last. What nobody has recorded is 0.
+// last. What nobody has recorded is 0. A suspicion is as old as its symptom: with a halted node, the last that was heard of it, which may
+// be before it was halted.
 type Phases struct {
 	killed       time.Time
 	Transitions  int     `json:"transitions"`
@@ -32,8 +33,8 @@ func (p *Phases) take(story []Transition) bool {
 		}
 	}
 	since := func(to *float64, at int64) {
-		if at != 0 {
-			*to = max(*to, float64(at-p.killed.UnixMicro())/1000)
+		if ms := float64(at-p.killed.UnixMicro()) / 1000; at != 0 && (*to == 0 || ms > *to) {
+			*to = ms
 		}
 	}
 	for _, t := range first {

@@ -104,15 +104,15 @@ func TestPhases(t *testing.T) {
 	story := []Transition{
 		{Resource: "a", Suspected: at(-900), Committed: at(-800)},
 		{Resource: "a", Suspected: at(500), Committed: at(600)},
-		{Resource: "a", Suspected: at(2), Recorded: at(5), Sealed: at(8), Chosen: at(9), Committed: at(12), Serving: at(20)},
-		{Resource: "b", Suspected: at(2), Recorded: at(6), Sealed: at(7), Chosen: at(10), Committed: at(11), Serving: at(21.5)},
+		{Resource: "a", Suspected: at(-3), Recorded: at(5), Sealed: at(8), Chosen: at(9), Committed: at(12), Serving: at(20)},
+		{Resource: "b", Suspected: at(-2), Recorded: at(6), Sealed: at(7), Chosen: at(10), Committed: at(11), Serving: at(21.5)},
 		{Resource: "c", Suspected: at(1), Outcome: "cancelled"},
 	}
 	p := Phases{killed: killed}
 	if !p.take(story) {
 		t.Fatal("no change of owner was seen")
 	}
-	want := Phases{killed, 2, 2, 6, 8, 10, 12, 21.5, 0}
+	want := Phases{killed, 2, -2, 6, 8, 10, 12, 21.5, 0}
 	if p != want {
 		t.Fatalf("got %+v\nwant %+v", p, want)
 	}

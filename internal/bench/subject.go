@@ -20,7 +20,7 @@ type Subject interface {
 	Owners(ctx context.Context, names []string) ([]int, error)
 	// Controller is the node that decides on changes of owner; -1 for a broker that has no such node.
 	Controller(ctx context.Context) (int, error)
-	// Kill ends a node's process with SIGKILL, Halt stops it where it is and Resume lets it go on.
+	// Kill ends a node's process with SIGKILL, Halt stops it where it is and Resume lets it go on. None waits until that is so.
 	Kill(node int) error
 	Halt(node int) error
 	Resume(node int) error
@@ -118,7 +118,7 @@ func (c *Controlled) Owners(ctx context.Context, names []string) ([]int, error) 
 // Controller is none.
 func (c *Controlled) Controller(context.Context) (int, error) { return -1, nil }
 
-// Kill ends a node and returns when it is gone.
+// Kill ends a node.
 func (c *Controlled) Kill(node int) error { return syscall.Kill(c.pids[node], syscall.SIGKILL) }
 
 // Halt stops a node's process.
