@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
@@ -247,17 +248,56 @@ func (d *dev) up(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if len(fresh) == 0 {
+		return nil
+	}
+	return members[0].awaitVotes(ctx, len(d.Nodes))
+}
+
+// awaitVotes waits until as many nodes vote on the catalog as should: before that the cluster could not lose the one that began it.
+func (n *devNode) awaitVotes(ctx context.Context, nodes int) error {
+	want := min(nodes, control.MaxVoters)
+	want -= 1 - want%2
+	api, err := n.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, devTimeout)
+	defer cancel()
+	tick := time.NewTicker(devTick)
+	defer tick.Stop()
+	for {
+		votes := 0
+		list, err := api.Nodes(ctx)
+		for _, x := range list {
+			if x.Votes {
+				votes++
+			}
+		}
+		if err == nil && votes >= want {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d nodes vote on the catalog (%w); `tanist node list` shows them", votes, want, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// client speaks to the node's admin port.
+func (n *devNode) client() (*client.Client, error) {
+	user := first(os.Getenv("TANIST_USER"), "guest")
+	password, err := loginPassword(user)
+	if err != nil {
+		return nil, err
+	}
+	return client.New("http://"+n.Admin, user, password, "")
 }
 
 // token has a member make a token.
 func (n *devNode) token(ctx context.Context, node string) (string, error) {
-	user := first(os.Getenv("TANIST_USER"), "guest")
-	password, err := loginPassword(user)
-	if err != nil {
-		return "", err
-	}
-	api, err := client.New("http://"+n.Admin, user, password, "")
+	api, err := n.client()
 	if err != nil {
 		return "", err
 	}

@@ -180,6 +180,7 @@ type Status struct {
 	ID       uint64
 	Voters   []uint64 // ascending
 	Learners []uint64
+	Ready    []uint64 // learners that have caught up with the log; known to the leader alone
 	Applied  uint64
 	Log      int // bytes since the last snapshot
 	Waiting  int // proposals without an outcome
@@ -309,6 +310,9 @@ func (c *Consensus) status() Status {
 	}
 	if c.node != nil {
 		s.Term, s.Leader, s.Leading = c.term, c.soft.Lead, c.leads()
+		if s.Leading {
+			s.Ready = slices.DeleteFunc(slices.Clone(s.Learners), func(id uint64) bool { return !c.caughtUp(id) })
+		}
 	}
 	return s
 }

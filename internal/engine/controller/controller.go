@@ -171,6 +171,9 @@ func (c *Controller) Receive(msg any) {
 	case caring:
 		c.care.timer = false
 		c.careFor()
+	case seating:
+		c.care.seating = false
+		c.askVoters()
 	case voters:
 		c.vote(m.m)
 	case voted:

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -23,18 +24,21 @@ const (
 type Members struct {
 	Self             uint64
 	Voters, Learners []uint64
+	Ready            []uint64 // learners that have caught up
 }
 
 // care is the controller's work on what is missing without anything being lost: copies of partitions, and voters.
 type care struct {
-	timer  bool
-	voting bool // a change of members is under way
+	timer   bool
+	voting  bool // a change of members is under way
+	seating bool // a timer runs for another look at who should vote
 }
 
 type (
-	caring struct{}
-	voters struct{ m Members }
-	voted  struct {
+	caring  struct{}
+	seating struct{}
+	voters  struct{ m Members }
+	voted   struct {
 		change control.VoterChange
 		err    error
 	}
@@ -91,7 +95,12 @@ func (c *Controller) careFor() {
 			}
 		})
 	}
-	if c.env.Voters != nil && !c.care.voting {
+	c.askVoters()
+}
+
+// askVoters asks who votes on the catalog, to see whether others should.
+func (c *Controller) askVoters() {
+	if c.leading && c.env.Voters != nil && !c.care.voting {
 		c.env.Voters(func(m Members) { c.box.Post(voters{m}) })
 	}
 }
@@ -102,14 +111,22 @@ func (c *Controller) vote(m Members) {
 		return
 	}
 	var change control.VoterChange
+	behind := false
 	c.env.View(func(v *catalog.View) {
 		var seats []control.Seat
 		for _, s := range c.sites(v) {
-			seats = append(seats, control.Seat{ID: c.env.SeatOf(s.Store), Zone: s.Zone, Live: s.Live, Draining: s.Draining})
+			id := c.env.SeatOf(s.Store)
+			learns := !slices.Contains(m.Voters, id) && !slices.Contains(m.Ready, id)
+			behind = behind || learns && s.Live
+			seats = append(seats, control.Seat{ID: id, Zone: s.Zone, Live: s.Live && !learns, Draining: s.Draining})
 		}
 		change = control.Voters(m.Self, seats, m.Voters, m.Learners)
 	})
 	if change.Move == control.NoMove {
+		if behind && !c.care.seating { // a vote may be due once it has caught up: nobody says when
+			c.care.seating = true
+			c.box.After(careAfter, seating{})
+		}
 		return
 	}
 	c.care.voting = true

@@ -343,3 +343,36 @@ func TestATakeoverWhileTheOwnerHangs(t *testing.T) {
 	w.stays(99 * time.Millisecond)
 	w.moves(30 * time.Millisecond)
 }
+
+// With two voters the catalog can lose neither: nobody gets a vote before as many learners have caught up as make the number odd again.
+func TestNoVoteBeforeTwoLearnersHaveCaughtUp(t *testing.T) {
+	w := newTrio(t)
+	ids := map[string]uint64{"one": 1, "two": 2, "three": 3}
+	m := Members{Self: 1, Voters: []uint64{1}, Learners: []uint64{2, 3}, Ready: []uint64{3}}
+	var made []control.VoterChange
+	w.c.env.SeatOf = func(s ident.StoreID) uint64 {
+		for n, id := range ids {
+			if run(n, 1).Store == s {
+				return id
+			}
+		}
+		return 0
+	}
+	w.c.env.ChangeVoters = func(c control.VoterChange, done func(error)) {
+		made = append(made, c)
+		m.Voters, m.Learners = append(m.Voters, c.ID), slices.DeleteFunc(m.Learners, func(id uint64) bool { return id == c.ID })
+		done(nil)
+	}
+	w.c.env.Voters = func(done func(Members)) { done(m) }
+	w.c.PeerUp(run("two", 1))
+	w.sim.RunFor(3 * time.Second)
+	if len(made) > 0 {
+		t.Fatalf("%v, while two had not caught up", made)
+	}
+	m.Ready = []uint64{2, 3}
+	before := w.sim.Now()
+	w.sim.RunUntil(func() bool { return len(made) == 2 }, time.Second)
+	if took := w.sim.Now() - before; len(made) != 2 || took > 2*careAfter {
+		t.Fatalf("%v after %v", made, took)
+	}
+}
