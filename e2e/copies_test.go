@@ -291,8 +291,16 @@ func publishInVain(t *testing.T, ch *amqp.Channel, queue string, least time.Dura
 	}
 }
 
-// TestRollingRestart stops and starts all three nodes in turn, in order, under load: nothing confirmed is lost, what was settled stays
-// settled, and clients of the nodes that run meet a pause and nothing else.
+// demand runs a verb that asks a node, and wants a yes.
+func demand(t *testing.T, b *broker, args ...string) {
+	t.Helper()
+	if out, code := run(t, append(args, "--admin-url", "http://"+b.admin)...); code != 0 {
+		t.Fatalf("tanist %s ends with %d:\n%s", strings.Join(args, " "), code, out)
+	}
+}
+
+// TestRollingRestart stops and starts all three nodes in turn, in order, under load, when the verbs for it say that it is time: nothing
+// confirmed is lost, what was settled stays settled, and clients of the nodes that run meet a pause and nothing else.
 func TestRollingRestart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed(t), 4))
 	c := newCluster(t, 3)
@@ -305,6 +313,8 @@ func TestRollingRestart(t *testing.T) {
 		load.settleAll(r)
 		load.resume()
 		pause(time.Duration(rng.IntN(300)) * time.Millisecond)
+		other := c.nodes[(node+1)%len(c.nodes)]
+		demand(t, other, "check", "quorum-critical", b.name)
 		r.disturb(node)
 		r.mu.Lock()
 		r.ends(node)
@@ -313,6 +323,10 @@ func TestRollingRestart(t *testing.T) {
 			t.Fatalf("%s ends with code %d", b.name, code)
 		}
 		b.start()
+		demand(t, other, "wait", "healthy", "--timeout", "1m")
+		if err := c.served(other, b.name, before); err != nil {
+			t.Errorf("healthy, and yet %v", err)
+		}
 		for _, o := range c.nodes {
 			o.await("the next epoch", func() error { return c.served(o, b.name, before) })
 		}
