@@ -96,6 +96,50 @@ func TestWhatIsWithdrawnIsKeptAsThat(t *testing.T) {
 	}
 }
 
+// The word that a transition was withdrawn does not come, or comes late: the catalog has gone on without it.
+func TestWhatTheCatalogGaveUpIsNotUnderWay(t *testing.T) {
+	w := newWorld(t, 6, 2)
+	p := w.declare(1)[0]
+	w.all()
+	e := w.pend(p, w.sites[1])
+	offer(w.sites[0], e)
+	w.all()
+	w.do(catalog.CancelPending(p, w.assignment(p).Version, e.ID))
+	w.all()
+	if es := w.sameOf(p); len(es) != 0 {
+		t.Fatalf("kept %s", list(es))
+	}
+}
+
+// What a copy says goes to whoever has the record, also where it was said before the record came, and over a loss of power.
+func TestWhatBecameOfItIsNotLost(t *testing.T) {
+	w := newWorld(t, 7, 2)
+	p := w.declare(1)[0]
+	w.all()
+	e := w.pend(p, w.sites[1])
+	w.part(w.sites[0], w.sites[1])
+	offer(w.sites[0], e)
+	w.commit(e)
+	w.sites[0].apply()
+	w.sites[0].a.Learn(p, 2, evidence.Became{FirstConfirm: 77})
+	w.sites[1].apply()
+	w.sites[1].a.Learn(p, 2, evidence.Became{Serving: 55})
+	w.run()
+	for _, s := range w.sites {
+		s.crash(0)
+		s.boot()
+		s.apply()
+	}
+	if es := w.sites[0].a.Of(p); len(es) != 1 || es[0].FirstConfirm != 77 {
+		t.Fatalf("kept %s", list(es))
+	}
+	w.meet(w.sites[0], w.sites[1])
+	w.run()
+	if es := w.sameOf(p); len(es) != 1 || es[0].Serving != 55 || es[0].FirstConfirm != 77 {
+		t.Fatalf("kept %s", list(es))
+	}
+}
+
 // A resource is deleted while a transition of it is under way, and while a node is down that has its record.
 func TestNothingIsUnderWayOfWhatIsGone(t *testing.T) {
 	w := newWorld(t, 4, 2)
@@ -128,7 +172,7 @@ func TestTheOnlyRecordComesBackWithItsNode(t *testing.T) {
 	e := w.pend(p, w.sites[1])
 	w.lose = func() bool { return true }
 	offer(w.sites[0], e)
-	w.run()
+	w.sim.RunFor(5e6) // what is decided is written at once
 	w.sites[0].crash(0)
 	w.commit(e)
 	w.sites[1].apply()

@@ -89,6 +89,7 @@ func (s *site) crash(how uint64) {
 // apply has a node apply what is agreed on.
 func (s *site) apply() {
 	s.w.t.Helper()
+	first := s.applied == 0
 	var changes []catalog.Change
 	for ; s.applied < len(s.w.commands); s.applied++ {
 		r, more, err := s.state.Apply(uint64(s.applied+1), s.w.commands[s.applied])
@@ -96,6 +97,9 @@ func (s *site) apply() {
 			s.w.t.Fatal(err, r.Err())
 		}
 		changes = append(changes, more...)
+	}
+	if first { // the whole catalog, as it is
+		changes = s.state.Changes()
 	}
 	s.a.Apply(changes)
 }
