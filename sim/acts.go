@@ -112,8 +112,8 @@ func (g *stage) take(s *site) {
 	}
 	w.hurting++
 	s.troubles++
-	s.doubt()
-	end := func() { w.hurting--; s.troubles--; s.doubt() }
+	s.doubt(silenced)
+	end := func() { w.hurting--; s.troubles--; s.doubt(silenced) }
 	if how == 1 {
 		h := s.host
 		h.exec.Pause(time.Hour)

@@ -3,7 +3,9 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/evidence"
 )
@@ -44,7 +46,59 @@ func (w *world) evidentOf(s *site, r *catalog.Resource, a *catalog.Assignment, k
 		case kept[i].Digest() != start.Evidence, kept[i].After.Owner.Node != start.Node, kept[i].Start.Position != start.Position:
 			w.fail("%s keeps of epoch %d of %s %+v, with digest %s: the catalog names %s, an owner on %s from %d", s.name, start.Epoch, r.Name,
 				kept[i].Decided, kept[i].Digest(), start.Evidence, start.Node, start.Position)
+		default:
+			w.believe(r.Name, kept[i])
 		}
 	}
 	return text
+}
+
+// harm is what was done to a run of a node, as evidence may speak of it.
+type harm uint8
+
+const (
+	ended     harm = 1 << iota // it was killed, stopped or wiped
+	broken                     // a session of it was broken
+	silenced                   // it stood still, or did not hear some node or was not heard by it in time
+	diskBroke                  // a write or sync of it failed, or a bit turned
+)
+
+// doubt says that the run at a place may rightly lose what it owns, for something that was done to it.
+func (s *site) doubt(by harm) {
+	if h := s.host; h != nil && h.node != nil && s.w.cluster() {
+		s.w.harms[h.instance()] |= by
+		s.w.see(check.Event{Kind: check.Doubted, Owner: h.instance()})
+	}
+}
+
+// grounds are the causes that evidence may give, by what all their texts say, with what must have been done to the owner that was replaced.
+var grounds = []struct {
+	text string
+	of   harm
+}{
+	{"restarted: boot", ended},
+	{"is gone: its store", ended},
+	{"has another store now", ended},
+	{"a later run was seen", ended},
+	{"connection refused", ended},
+	{"its session broke", ended | broken | silenced},
+	{"no heartbeat", ended | silenced},
+	{"never heard", ended | broken | silenced},
+	{"its journal cannot sync", diskBroke},
+	{" promised epoch ", ^harm(0)}, // a transition that somebody began was not finished: whoever owns meanwhile need have done nothing
+}
+
+// believe holds the cause that evidence gives against what was done to the owner that was replaced (design 2 §11, 10).
+func (w *world) believe(name string, e *evidence.Evidence) {
+	was := e.Before.Owner.String()
+	for _, g := range grounds {
+		if !strings.Contains(e.Cause, g.text) {
+			continue
+		}
+		if g.of != ^harm(0) && w.harms[was]&g.of == 0 {
+			w.fail("evidence of %s says of epoch %d that %q: nothing of that was done to %s", name, e.After.Epoch, e.Cause, was)
+		}
+		return
+	}
+	w.fail("evidence of %s says of epoch %d that %q, which nothing can have shown", name, e.After.Epoch, e.Cause)
 }

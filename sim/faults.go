@@ -95,7 +95,7 @@ func (s *site) inject(p planned) {
 	case FaultRestart:
 		s.restart(p.a)
 	case FaultWrite, FaultSync:
-		s.doubt()
+		s.doubt(diskBroke)
 		s.disk.FailAfter(p.kind == FaultSync, int(p.a%20))
 		s.broken, h.hurt = true, true
 		soon := between(p.b, 0, 20*time.Millisecond) // before what failed has been taken note of, or long after
@@ -118,7 +118,7 @@ func (s *site) inject(p planned) {
 		s.clock.Skew(between(p.a, 0, 40*time.Second)-20*time.Second, int64(p.b%2000)-1000)
 	case FaultFlip:
 		w.see(check.Event{Kind: check.Injected})
-		s.doubt()
+		s.doubt(diskBroke)
 		s.flipped = true
 		if p.a>>32%3 == 0 { // under a node that runs
 			w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))

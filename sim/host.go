@@ -45,7 +45,7 @@ func (s *site) boot() {
 	}
 	h.node = n
 	if s.troubles > 0 {
-		s.doubt()
+		s.doubt(silenced)
 	}
 	w.stores[n.Local().Store] = s.witness
 	if w.cluster() && (s != w.sites[0] || s.wiped) && s.enrolled != n.Local().Store {

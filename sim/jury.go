@@ -362,6 +362,11 @@ type end struct {
 	s *site
 }
 
+// Start implements mesh.Mesh.
+func (e end) Start(h mesh.Handler) {
+	e.Mesh.Start(heedful{h, e.s, map[string]ident.Instance{}})
+}
+
 // Send implements mesh.Mesh.
 func (e end) Send(node string, p mesh.Purpose, key uint64, msg []byte) {
 	if p == mesh.Copies {

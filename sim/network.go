@@ -5,6 +5,7 @@ import (
 
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/mesh"
 )
 
@@ -39,8 +40,8 @@ func (s *site) injectCluster(p planned) {
 			o.bootAfter(between(p.b>>(8*o.index()), 0, 2*time.Second))
 		}
 	case FaultBreak:
-		s.doubt()
-		s.other(p.a).doubt()
+		s.doubt(broken)
+		s.other(p.a).doubt(broken)
 		w.net.Break(s.name, s.other(p.a).name)
 	case FaultCut:
 		w.cut(s, p)
@@ -142,23 +143,16 @@ func (w *world) lasts(d time.Duration, troubled []*site, end func()) {
 	w.hurting++
 	for _, s := range troubled {
 		s.troubles++
-		s.doubt()
+		s.doubt(silenced)
 	}
 	w.sim.At(w.sim.Now()+d, func() {
 		w.hurting--
 		for _, s := range troubled {
 			s.troubles--
-			s.doubt()
+			s.doubt(silenced)
 		}
 		end()
 	})
-}
-
-// doubt says that the run at a place may rightly lose what it owns.
-func (s *site) doubt() {
-	if h := s.host; h != nil && h.node != nil && s.w.cluster() {
-		s.w.see(check.Event{Kind: check.Doubted, Owner: h.instance()})
-	}
 }
 
 // pause stops the process of a node as SIGSTOP does.
@@ -250,4 +244,30 @@ func (s *site) wipe(p planned) {
 	w.say("%s loses its disk", s.name)
 	s.fresh()
 	s.bootAfter(between(p.b, 0, 3*time.Second))
+}
+
+// heedful holds what a node is told of its sessions against what the mesh promises: one at a time with each other node, and none begins
+// before the end of the last was told.
+type heedful struct {
+	mesh.Handler
+	s  *site
+	up map[string]ident.Instance
+}
+
+// Up implements mesh.Handler.
+func (h heedful) Up(peer ident.Instance) {
+	if old, is := h.up[peer.Node]; is {
+		h.s.w.fail("the mesh tells %s of a session with %v, and of one with %v before whose end it has not told", h.s.name, peer, old)
+	}
+	h.up[peer.Node] = peer
+	h.Handler.Up(peer)
+}
+
+// Down implements mesh.Handler.
+func (h heedful) Down(peer ident.Instance, cause mesh.Cause, reason string) {
+	if h.up[peer.Node] != peer {
+		h.s.w.fail("the mesh tells %s of the end of a session with %v, which there was not", h.s.name, peer)
+	}
+	delete(h.up, peer.Node)
+	h.Handler.Down(peer, cause, reason)
 }

@@ -159,6 +159,7 @@ func (w *world) ended(h *host) {
 		w.setup.die()
 	}
 	if w.cluster() {
+		w.harms[h.instance()] |= ended
 		w.disturb(h.instance())
 	}
 	for _, p := range w.producers {

@@ -29,6 +29,7 @@ type world struct {
 	led       string // member that leads the catalog's consensus, as was said for the highest term
 	term      uint64
 	sealed    bool                     // a copy has promised something
+	harms     map[string]harm          // what was done to each run
 	answers   map[uint64]check.Outcome // of probes
 	policy    string                   // that resources are declared with
 	judge     *check.Checker
@@ -68,7 +69,7 @@ func newWorld(opt Options) *world {
 	opt = opt.withDefaults()
 	w := &world{
 		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
-		targets: makeTargets(), tops: map[string]uint64{}, answers: map[uint64]check.Outcome{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
+		targets: makeTargets(), tops: map[string]uint64{}, answers: map[uint64]check.Outcome{}, harms: map[string]harm{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
 		taken: map[string]*reader{}, known: map[string]known{}, behind: map[string]bool{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{},
 	}
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond

@@ -199,15 +199,16 @@ func (v *Virtual) end(s *virtualSession, cause Cause, reason string) {
 	}
 }
 
-// notice has an end learn that a session is over, once.
+// notice has an end learn that a session is over, once; where it is paused, after it: until then it has the session, so that no other
+// takes its place before it has heard of the end of this one.
 func (e *virtualEnd) notice(s *virtualSession, cause Cause, reason string) {
-	i := slices.Index(e.sessions, s)
-	if i < 0 {
-		return
-	}
-	e.sessions = slices.Delete(e.sessions, i, i+1)
-	o := s.other(e)
 	e.hear(func() {
+		i := slices.Index(e.sessions, s)
+		if i < 0 {
+			return
+		}
+		e.sessions = slices.Delete(e.sessions, i, i+1)
+		o := s.other(e)
 		e.handler.Down(o.local, cause, reason)
 		e.try(o.local.Node, 0)
 	})
