@@ -419,7 +419,7 @@ func (n *Node) healthChanged(h storage.Health) {
 }
 
 // DeleteResource implements replica.Resources.
-func (n *Node) DeleteResource(incarnation uint64, reason string, done func(error)) {
+func (n *Node) DeleteResource(incarnation, epoch uint64, reason string, done func(error)) {
 	if gateway.IsLocal(incarnation) {
 		n.shared.DeleteLocal(incarnation, done)
 		return
@@ -432,7 +432,7 @@ func (n *Node) DeleteResource(incarnation uint64, reason string, done func(error
 		return
 	}
 	trace.Info(n.env.Trace, "resource.deleted", slog.String("vhost", r.VHost), slog.String("name", r.Name), slog.String("reason", reason))
-	cmd, err := catalog.Encode(catalog.DeleteResource(r.VHost, r.Name, incarnation))
+	cmd, err := catalog.Encode(catalog.DeleteResource(r.VHost, r.Name, incarnation, epoch))
 	if err != nil {
 		done(err)
 		return

@@ -118,13 +118,22 @@ type user struct {
 	confirmed int
 	blocked   string
 	got       []broker.Delivery
+	ended     map[uint64]broker.Outcome // publishes by number, where not all are to be confirmed; nil: they are
 }
 
 func (u *user) Receive(msg any) { msg.(func())() }
 func (u *user) Flush()          {}
 
 func (u *user) Resolved(tags []broker.Tag, o broker.Outcome, reason string) {
-	if o != broker.Confirmed {
+	for _, t := range tags {
+		if was, twice := u.ended[t.Seq]; twice && u.ended != nil {
+			u.w.t.Errorf("publish %d ended as %d, and then as %d", t.Seq, was, o)
+		}
+		if u.ended != nil {
+			u.ended[t.Seq] = o
+		}
+	}
+	if o != broker.Confirmed && u.ended == nil {
 		u.w.t.Errorf("publishes ended as %d: %s", o, reason)
 	}
 	u.confirmed += len(tags)

@@ -199,9 +199,10 @@ func DeclareResource(r Resource, owner ident.Instance, followers []Member, parti
 }
 
 // DeleteResource removes a resource and its bindings. incarnation guards against a name that was recreated in between; 0 takes any.
-// Whether it is in use or empty only its owner knows (protocol.Close); that is asked before.
-func DeleteResource(vhost, name string, incarnation uint64) Item {
-	return item(opDeleteResource, func(c *coder) { c.str(&vhost); c.str(&name); c.u64(&incarnation) })
+// Whether it is in use or empty only its owner knows (protocol.Close); that is asked before, and epoch is the one that it answered in: a
+// later owner has taken messages and consumers since. 0 deletes it whoever owns it.
+func DeleteResource(vhost, name string, incarnation, epoch uint64) Item {
+	return item(opDeleteResource, func(c *coder) { c.str(&vhost); c.str(&name); c.u64(&incarnation); c.u64(&epoch) })
 }
 
 // PutUser adds or replaces a user if its version is still the one given; 0 means that there must be none. The user's next version is the

@@ -44,7 +44,7 @@ func everyOperation() []Item {
 		DeclareResource(Resource{
 			VHost: "/", Name: "s", Kind: Stream, Durable: true, Policy: "all_durable", Stream: &stream.Settings{MaxAge: 1, MaxBytes: 2, MaxRecords: 3},
 		}, one, nil, 2),
-		DeleteResource("/", "none", 3),
+		DeleteResource("/", "none", 3, 4),
 		Bind(Binding{VHost: "/", Source: "e", Destination: "q", Key: "a.*", Args: args}),
 		Bind(Binding{VHost: "/", Source: "amq.fanout", Destination: "e", ToExchange: true}),
 		Unbind(Binding{VHost: "/", Source: "amq.direct", Destination: "q", Key: "k"}),

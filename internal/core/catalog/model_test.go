@@ -167,7 +167,7 @@ func (m *model) draw(t *rapid.T) (Item, bool) {
 	case "queue-":
 		delete(m.queues, q)
 		m.clean()
-		return DeleteResource(vhost, qname, 0), ok
+		return DeleteResource(vhost, qname, 0, 0), ok
 	case "boot":
 		boot := m.boot + uint64(rapid.IntRange(0, 1).Draw(t, "later"))
 		if boot > m.boot {

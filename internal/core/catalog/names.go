@@ -326,6 +326,11 @@ func (s *State) deleteResource(a *args) ItemResult {
 			Argument: "incarnation", Have: number(have.Incarnation), Want: number(a.number),
 		})
 	}
+	if now := have.Partitions[0].Epoch; a.epoch != 0 && a.epoch != now {
+		return refuse(Refusal{
+			Code: VersionMoved, What: string(have.Kind), Name: a.name, VHost: a.vhost, Argument: "epoch", Have: number(now), Want: number(a.epoch),
+		})
+	}
 	s.dropResource(have)
 	return done(have)
 }

@@ -246,7 +246,7 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 		}
 		return catalog.DeclareResource(r, w.instance(), w.members("followers"), uint32(max(w.num("partitions"), 1)))
 	case "delete-queue":
-		return catalog.DeleteResource(vhost, w["name"], w.num("incarnation"))
+		return catalog.DeleteResource(vhost, w["name"], w.num("incarnation"), w.num("epoch"))
 	case "user":
 		return catalog.PutUser(catalog.User{Name: w["name"], Version: w.num("version")})
 	case "delete-user":

@@ -124,7 +124,7 @@ func with[A any](decode func(*coder, *A), do func(*State, *A) ItemResult) operat
 // args are the arguments of operations that have no type of their own.
 type args struct {
 	vhost, name, text string
-	number            uint64
+	number, epoch     uint64
 	flag              bool
 	resource          Resource
 	owner             ident.Instance
@@ -135,14 +135,19 @@ type args struct {
 }
 
 var operations = map[op]operation{
-	opInitCluster:      with((*coder).cluster, (*State).initCluster),
-	opCreateVHost:      with((*coder).vhost, (*State).createVHost),
-	opDeleteVHost:      with((*coder).vhost, (*State).deleteVHost),
-	opDeclareExchange:  with((*coder).exchange, (*State).declareExchange),
-	opDeleteExchange:   with(func(c *coder, a *args) { c.str(&a.vhost); c.str(&a.name); c.bool(&a.flag) }, (*State).deleteExchange),
-	opBind:             with((*coder).binding, (*State).bind),
-	opUnbind:           with((*coder).binding, (*State).unbind),
-	opDeleteResource:   with(func(c *coder, a *args) { c.str(&a.vhost); c.str(&a.name); c.u64(&a.number) }, (*State).deleteResource),
+	opInitCluster:     with((*coder).cluster, (*State).initCluster),
+	opCreateVHost:     with((*coder).vhost, (*State).createVHost),
+	opDeleteVHost:     with((*coder).vhost, (*State).deleteVHost),
+	opDeclareExchange: with((*coder).exchange, (*State).declareExchange),
+	opDeleteExchange:  with(func(c *coder, a *args) { c.str(&a.vhost); c.str(&a.name); c.bool(&a.flag) }, (*State).deleteExchange),
+	opBind:            with((*coder).binding, (*State).bind),
+	opUnbind:          with((*coder).binding, (*State).unbind),
+	opDeleteResource: with(func(c *coder, a *args) {
+		c.str(&a.vhost)
+		c.str(&a.name)
+		c.u64(&a.number)
+		c.u64(&a.epoch)
+	}, (*State).deleteResource),
 	opPutUser:          with((*coder).user, (*State).putUser),
 	opDeleteUser:       with(func(c *coder, a *args) { c.str(&a.name) }, (*State).deleteUser),
 	opPutPermission:    with((*coder).permission, (*State).putPermission),

@@ -115,7 +115,7 @@ func TestKindsOfExchange(t *testing.T) {
 	h.want("topic", h.route("amq.topic", "quick.orange.rabbit"), "a b c")
 	h.want("topic", h.route("amq.topic", "lazy"), "b c")
 	h.want("topic, no words", h.route("amq.topic", ""), "c")
-	h.do(catalog.Unbind(binding("amq.topic", "c", "#")), catalog.DeleteResource("/", "b", 0))
+	h.do(catalog.Unbind(binding("amq.topic", "c", "#")), catalog.DeleteResource("/", "b", 0, 0))
 	h.want("topic, unbound", h.route("amq.topic", "quick.orange.rabbit"), "a")
 	h.want("direct, deleted", h.route("amq.direct", "k"), "a")
 	if _, err := h.r.Route("/", "none", "", nil, nil); catalog.CodeOf(err) != catalog.NotFound {
@@ -208,7 +208,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	if root := s.exchanges["e"].exchange.topics; !root.empty() {
 		t.Errorf("the trie has %v left", root)
 	}
-	h.do(bindItem("e", "q", "a.b"), catalog.DeleteResource("/", "q", 0), catalog.DeleteExchange("/", "e", false))
+	h.do(bindItem("e", "q", "a.b"), catalog.DeleteResource("/", "q", 0, 0), catalog.DeleteExchange("/", "e", false))
 	if len(s.resources) != 0 || len(s.exchanges) != 6 {
 		t.Errorf("%d resources and %d exchanges left", len(s.resources), len(s.exchanges))
 	}

@@ -173,7 +173,7 @@ func TestWhatIsDeletedMeanwhileIsForgotten(t *testing.T) {
 		ps := w.declare(6)
 		w.boot()
 		w.sim.RunUntil(func() bool { return w.steps >= at }, time.Second)
-		w.apply(catalog.DeleteResource(catalog.DefaultVHost, "q00002", 0))
+		w.apply(catalog.DeleteResource(catalog.DefaultVHost, "q00002", 0, 0))
 		w.settle()
 		for _, p := range ps {
 			if a, _ := w.state.View().Assignment(p); a != nil {
@@ -196,7 +196,7 @@ func TestAWaitThatEndsByDeletionIsTold(t *testing.T) {
 	if len(w.waits()) != 1 {
 		t.Fatalf("waiting: %+v", w.waits())
 	}
-	w.apply(catalog.DeleteResource(catalog.DefaultVHost, "q00000", 0))
+	w.apply(catalog.DeleteResource(catalog.DefaultVHost, "q00000", 0, 0))
 	w.settle()
 	if len(w.waits()) != 0 {
 		t.Fatalf("waiting: %+v", w.waits())
@@ -250,7 +250,7 @@ func TestRandomLives(t *testing.T) {
 				clear(w.damaged)
 			case 2:
 				if a, r := w.state.View().Assignment(p); a != nil {
-					w.apply(catalog.DeleteResource(catalog.DefaultVHost, r.Name, 0))
+					w.apply(catalog.DeleteResource(catalog.DefaultVHost, r.Name, 0, 0))
 				}
 			}
 			if rng.IntN(3) > 0 || w.node == nil {

@@ -29,8 +29,9 @@ type harness struct {
 	sh      *Shard
 	state   *catalog.State
 	index   uint64
-	refuse  error // of proposals
-	mute    bool  // proposals are not answered
+	refuse  error                                        // of proposals
+	mute    bool                                         // proposals are not answered
+	answer  func(cmd []byte) (r catalog.Result, is bool) // to a proposal, instead of the catalog; may be nil
 	owners  map[ident.Partition]*fakeOwner
 	started map[ident.Partition]bool      // nil: all
 	copies  map[ident.Partition]*fakeCopy // that follow, beside the shard
@@ -79,6 +80,12 @@ func (h *harness) propose(items ...catalog.Item) {
 func (h *harness) Propose(cmd []byte, done func(catalog.Result, error)) {
 	if h.mute {
 		return
+	}
+	if h.answer != nil {
+		if r, is := h.answer(cmd); is {
+			done(r, nil)
+			return
+		}
 	}
 	if h.refuse != nil {
 		done(catalog.Result{}, h.refuse)

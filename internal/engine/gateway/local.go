@@ -42,19 +42,20 @@ func (s *Shard) declareLocal(r catalog.Resource, done func(catalog.ItemResult, e
 }
 
 // deleteResource deletes a resource where it is known: in the catalog, or on this node alone.
-func (s *Shard) deleteResource(r *catalog.Resource, done func(catalog.ItemResult, error)) {
+// epoch is the one that its owner agreed in; 0: whoever owns it.
+func (s *Shard) deleteResource(r *catalog.Resource, epoch uint64, done func(catalog.ItemResult, error)) {
 	if !isLocal(r.Incarnation) {
-		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), done)
+		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation, epoch), done)
 		return
 	}
 	if s.adopted[r.Incarnation] {
-		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation), func(o catalog.ItemResult, err error) {
+		s.propose(catalog.DeleteResource(r.VHost, r.Name, r.Incarnation, epoch), func(o catalog.ItemResult, err error) {
 			if err == nil && o.Refused == nil {
 				done(o, nil)
 				return
 			}
 			delete(s.adopted, r.Incarnation) // it was not adopted, or the catalog is out of reach and forgets it with this run
-			s.deleteResource(r, done)
+			s.deleteResource(r, epoch, done)
 		})
 		return
 	}
@@ -115,7 +116,7 @@ func (n *Node) DeleteLocal(incarnation uint64, done func(error)) {
 			done(nil)
 			return
 		}
-		s.deleteResource(r, func(o catalog.ItemResult, err error) {
+		s.deleteResource(r, 0, func(o catalog.ItemResult, err error) {
 			if e := answer(o, err); e != nil && e.Code != broker.NotFound {
 				done(e)
 				return

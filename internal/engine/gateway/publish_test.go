@@ -361,7 +361,7 @@ func TestPartitionDeleted(t *testing.T) {
 	h.do(func() { c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 1}, c.done("consume")) })
 	o.quiet = true
 	c.publishAll("q", 1, "a")
-	h.propose(catalog.DeleteResource("/", "q", 0))
+	h.propose(catalog.DeleteResource("/", "q", 0, 0))
 	c.expect("consume: ok; consumer 1 gone: queue 'q' in vhost '/' was deleted; unknown 1 (queue 'q' in vhost '/' was deleted)")
 	if len(h.sh.attachments) != 0 || h.sh.bytes != 0 {
 		t.Errorf("%d attachments, %d bytes are left", len(h.sh.attachments), h.sh.bytes)

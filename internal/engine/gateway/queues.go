@@ -134,7 +134,7 @@ func (x *session) declared(name string, o catalog.ItemResult, err error, done fu
 	}
 	if r.Exclusive && o.Created {
 		if x.closed {
-			x.sh.deleteResource(r, func(catalog.ItemResult, error) {})
+			x.sh.deleteResource(r, 0, func(catalog.ItemResult, error) {})
 			return
 		}
 		x.exclusive = append(x.exclusive, r)
@@ -176,7 +176,17 @@ func (x *session) DeleteQueue(name string, ifUnused, ifEmpty bool, done func(uin
 		a := x.sh.attach(r, partition(r))
 		a.request(protocol.Close{IfUnused: ifUnused, IfEmpty: ifEmpty},
 			func(c protocol.Counted, _ protocol.GetDone, err *broker.Error) {
-				x.closedForDeletion(a, r, c, err, done)
+				epoch := uint64(0)
+				if ifUnused || ifEmpty {
+					epoch = a.epoch
+				}
+				x.closedForDeletion(a, r, epoch, c, err, func(n uint32, err *broker.Error, moved bool) {
+					if moved { // another owner must be asked
+						x.DeleteQueue(name, ifUnused, ifEmpty, done)
+						return
+					}
+					done(n, err)
+				})
 			})
 	})
 }
@@ -192,13 +202,14 @@ func (x *session) deletable(name string) (*catalog.Resource, *broker.Error) {
 	return x.resource(name)
 }
 
-// closedForDeletion is called when the owner has stopped admitting, or says why not.
-func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, c protocol.Counted, err *broker.Error,
-	done func(uint32, *broker.Error),
+// closedForDeletion is called when the owner has stopped admitting, or says why not. With an epoch the resource is deleted only if that
+// owner's has not ended; moved says that it has.
+func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, epoch uint64, c protocol.Counted, err *broker.Error,
+	done func(n uint32, err *broker.Error, moved bool),
 ) {
 	reply := func(n uint32, e *broker.Error) {
 		if !x.closed {
-			done(n, e)
+			done(n, e, false)
 		}
 	}
 	if err != nil && err.Code == broker.NotFound {
@@ -213,7 +224,11 @@ func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, c protoc
 		reply(0, broker.Errorf(broker.Precondition, "queue '%s' in vhost '%s' %s", r.Name, r.VHost, c.Refused))
 		return
 	}
-	x.sh.deleteResource(r, func(o catalog.ItemResult, perr error) {
+	x.sh.deleteResource(r, epoch, func(o catalog.ItemResult, perr error) {
+		if o.Refused != nil && o.Refused.Code == catalog.VersionMoved && !x.closed {
+			done(0, nil, true)
+			return
+		}
 		e := answer(o, perr)
 		if e != nil && e.Code != broker.NotFound {
 			a.reopen()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -259,6 +260,41 @@ func TestDeleteAsksTheOwnerFirst(t *testing.T) {
 	}
 	if m := all[protocol.Close](o)[0]; !m.IfEmpty || !m.IfUnused {
 		t.Errorf("conditions were not passed on: %+v", m)
+	}
+}
+
+// What an owner says of a queue that is to be deleted only if it is empty or unused holds as long as it owns it: the catalog is told of its epoch,
+// and the next owner is asked if that has ended.
+func TestDeletionsAreDecidedByTheOwnerOfTheEpoch(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	deletion := func(epoch uint64) []byte {
+		cmd, err := catalog.Encode(catalog.DeleteResource("/", "q", o.p.Incarnation, epoch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	asked := 0
+	h.answer = func(cmd []byte) (catalog.Result, bool) {
+		if !bytes.Equal(cmd, deletion(1)) {
+			return catalog.Result{}, false
+		}
+		asked++
+		o.counts = protocol.Counted{Refused: "not empty"} // says the next owner
+		moved := catalog.Refusal{Code: catalog.VersionMoved, What: "queue", Name: "q", VHost: "/", Argument: "epoch", Have: "2", Want: "1"}
+		return catalog.Result{Items: []catalog.ItemResult{{Refused: &moved}}}, true
+	}
+	h.do(func() { c.s.DeleteQueue("q", false, true, func(_ uint32, e *broker.Error) { c.result("delete", e) }) })
+	c.expect("delete: error 4 queue 'q' in vhost '/' not empty")
+	if n := len(all[protocol.Close](o)); asked != 1 || n != 2 {
+		t.Errorf("the catalog was asked %d times with the owner's epoch, owners %d times", asked, n)
+	}
+	o.counts = protocol.Counted{}
+	h.do(func() { c.s.DeleteQueue("q", false, false, func(_ uint32, e *broker.Error) { c.result("delete", e) }) })
+	if c.expect("delete: ok"); asked != 1 {
+		t.Error("a deletion whatever the owner holds was bound to it")
 	}
 }
 

@@ -60,7 +60,7 @@ type CutEnd struct {
 type Resources interface {
 	// DeleteResource asks for the deletion of a resource whose owner has closed admission. done is called once, from any
 	// goroutine; an error means that it was refused and that the resource goes on.
-	DeleteResource(incarnation uint64, reason string, done func(error))
+	DeleteResource(incarnation, epoch uint64, reason string, done func(error))
 }
 
 // Members changes an assignment's members in the same epoch (design 2 §5, joint rule).

@@ -331,7 +331,7 @@ func (w *world) crash() {
 	w.disk.stuck, w.disk.failAfter = false, -1
 }
 
-func (w *world) DeleteResource(_ uint64, reason string, done func(error)) {
+func (w *world) DeleteResource(_, _ uint64, reason string, done func(error)) {
 	w.deletes = append(w.deletes, reason)
 	if w.refuse != nil {
 		done(w.refuse)

@@ -189,7 +189,7 @@ func (r *replica) askDelete(reason string) {
 	}
 	r.ending = &ending{closing: "about to be deleted: " + reason}
 	box := r.box
-	r.m.env.Resources.DeleteResource(r.res.Incarnation, reason, func(err error) {
+	r.m.env.Resources.DeleteResource(r.res.Incarnation, r.copy.Epoch(), reason, func(err error) {
 		if err != nil {
 			box.Post(reopen{err})
 		}
