@@ -151,7 +151,7 @@ func TestNothingIsUnderWayOfWhatIsGone(t *testing.T) {
 	}
 	w.all()
 	w.sites[1].crash(2)
-	w.do(catalog.DeleteResource("/", "q0", 0))
+	w.do(catalog.DeleteResource("/", "q0", 0, 0))
 	w.sites[0].apply()
 	w.run()
 	if len(w.sites[0].a.Of(ps[0])) > 0 || len(w.sites[0].a.Of(ps[1])) != 1 {

@@ -103,7 +103,7 @@ func TestADeletionUnderATransitionLeavesARecord(t *testing.T) {
 	w.mute["one"], w.mute["three"] = true, true
 	w.lose("two", control.Reset, control.Refused)
 	w.sim.RunFor(10 * time.Millisecond)
-	w.c.Apply(w.do(catalog.DeleteResource(catalog.DefaultVHost, "q", 0)))
+	w.c.Apply(w.do(catalog.DeleteResource(catalog.DefaultVHost, "q", 0, 0)))
 	w.sim.RunFor(10 * time.Millisecond)
 	if n := len(*list); n == 0 || (*list)[n-1].Outcome != evidence.Cancelled || (*list)[n-1].Resource != "q" || (*list)[n-1].W != 2 {
 		t.Fatalf("%d records: %+v", n, *list)
