@@ -380,7 +380,7 @@ func TestDeletionsAndPurgesAcrossAChange(t *testing.T) {
 				}
 			})
 		})
-		c.sim.RunFor(time.Duration(moment)*150*time.Microsecond)
+		c.sim.RunFor(time.Duration(moment) * 150 * time.Microsecond)
 		c.kill(lost)
 		y.send(name, 1, "late")
 		c.sim.RunUntil(func() bool { return deletions > 0 && purges > 0 && len(y.ended) > 0 }, 40*time.Second)
