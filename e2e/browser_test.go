@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // browser is one headless Chromium, spoken to through a pair of pipes in its own protocol (DevTools): a JSON object a message, each ended
@@ -62,13 +63,16 @@ func newBrowser(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	b := &browser{t: t, out: toBrowser, calls: map[int]chan reply{}, tabs: map[string]*tab{}, log: &tail{}}
-	profile := t.TempDir()
+	profile, err := os.MkdirTemp("", "tanist-browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.cmd = exec.Command(program, "--headless", "--remote-debugging-pipe", "--user-data-dir="+profile, "--no-sandbox", "--disable-gpu",
 		"--disable-dev-shm-usage", "--no-first-run", "--no-default-browser-check", "--disable-extensions", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--force-color-profile=srgb", "about:blank")
+		"--disable-component-update", "--disable-sync", "--disable-breakpad", "--hide-scrollbars", "--force-color-profile=srgb", "about:blank")
 	b.cmd.ExtraFiles = []*os.File{fromTest, toTest} // 3 and 4, as it wants them
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
-	b.cmd.Env = append(os.Environ(), "HOME="+profile, "DBUS_SESSION_BUS_ADDRESS=disabled:")
+	b.cmd.Env = append(os.Environ(), "HOME="+profile, "TMPDIR="+profile, "DBUS_SESSION_BUS_ADDRESS=disabled:")
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := b.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -81,6 +85,7 @@ func newBrowser(t *testing.T) *browser {
 		_ = b.cmd.Wait()
 		<-read
 		_, _ = toBrowser.Close(), fromBrowser.Close()
+		_ = os.RemoveAll(profile) // one of its helpers may write there until it has ended
 		if t.Failed() {
 			t.Logf("the browser, which asks for a desktop in vain, said:\n%s", desktop.ReplaceAllString(b.log.String(), ""))
 		}
@@ -138,7 +143,13 @@ func (b *browser) call(session, method string, params any, into any) error {
 	if _, err := b.out.Write(append(text, 0)); err != nil {
 		return err
 	}
-	r, ok := <-c
+	var r reply
+	ok := false
+	select {
+	case r, ok = <-c:
+	case <-time.After(patience):
+		return fmt.Errorf("%s: the browser does not answer", method)
+	}
 	switch {
 	case !ok:
 		return b.err

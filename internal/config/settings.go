@@ -62,7 +62,7 @@ var settings = []Setting{
 	},
 	{
 		Key: "admin", Default: "127.0.0.1:15672", Bounds: "host:port, or empty", set: text(func(c *Config) *string { return &c.Admin }, address),
-		Doc: "Address of the admin API, metrics and health over plain HTTP. Empty: none.",
+		Doc: "Address of the console, the admin API, metrics and health over plain HTTP. Empty: none.",
 	},
 	{
 		Key: "admins", Default: "", Bounds: "host:port, or empty", set: text(func(c *Config) *string { return &c.Admins }, address),

@@ -21,7 +21,7 @@ type wire struct {
 	*httptest.ResponseRecorder
 	buf    bytes.Buffer
 	events chan string
-	stuck  bool // nobody reads
+	stuck  bool // nobody reads, as a path that ends in &stuck asks for
 	until  time.Time
 }
 
@@ -31,7 +31,6 @@ func (w *wire) SetWriteDeadline(t time.Time) error { w.until = t; return nil }
 
 func (w *wire) FlushError() error {
 	if w.stuck {
-		time.AfterFunc(time.Until(w.until), func() { w.stuck = false })
 		<-time.After(time.Until(w.until))
 		return os.ErrDeadlineExceeded
 	}
@@ -46,7 +45,7 @@ func stream(c *Console, path string) (w *wire, leave context.CancelFunc, ended c
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	r.RemoteAddr = "127.0.0.1:1"
 	r.SetBasicAuth("watch", "secret")
-	w = &wire{ResponseRecorder: httptest.NewRecorder(), events: make(chan string)}
+	w = &wire{ResponseRecorder: httptest.NewRecorder(), events: make(chan string), stuck: strings.HasSuffix(path, "&stuck")}
 	ended = make(chan struct{})
 	go func() { defer close(ended); c.ServeHTTP(w, r) }()
 	return w, leave, ended
@@ -146,7 +145,7 @@ func TestStreamsEnd(t *testing.T) {
 
 		c = follower(whole())
 		began := time.Now()
-		w, leave, ended := stream(c, "/console/?live")
+		w, leave, ended := stream(c, "/console/attention?live")
 		drain(w, ended)
 		if took := time.Since(began); took != streamLife {
 			t.Errorf("a stream lasted %v, want %v", took, streamLife)
@@ -154,8 +153,7 @@ func TestStreamsEnd(t *testing.T) {
 		leave()
 
 		began = time.Now()
-		w, leave, ended = stream(c, "/console/?live")
-		w.stuck = true
+		w, leave, ended = stream(c, "/console/?live&stuck")
 		<-ended
 		if took := time.Since(began); took != sendTimeout {
 			t.Errorf("a client that reads nothing was let go after %v, want %v", took, sendTimeout)
@@ -233,18 +231,23 @@ func (s slow) Picture(ctx context.Context) (Picture, error) {
 func TestNothingIsKeptForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := follower(whole())
+		kept := func() bool {
+			c.feed.mu.Lock()
+			defer c.feed.mu.Unlock()
+			return c.feed.last != nil
+		}
 		for range 3 {
 			if w := ask(c, "watch", "/console/"); w.Code != 200 {
 				t.Fatal(w.Code)
 			}
 			<-time.After(history - time.Second)
 		}
-		if c.feed.last == nil {
+		if !kept() {
 			t.Error("it was forgotten while it was looked at")
 		}
 		<-time.After(2 * time.Second)
 		synctest.Wait()
-		if c.feed.last != nil {
+		if kept() {
 			t.Error("it is still kept")
 		}
 	})

@@ -17,7 +17,7 @@ import (
 var functions = template.FuncMap{
 	"asset": assetURL, "visible": visible, "number": number, "rate": perSecond, "bytes": bytesText, "clock": clock, "took": took, "date": date,
 	"day": func(ms int64) string { return date(ms)[:10] }, "hour": func(ms int64) string { return date(ms)[11:] },
-	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL,
+	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL, "toTransitions": transitionsURL,
 }
 
 // visible is a name as it can be told apart from any other: what cannot be seen, and bytes that are no text, are written as \x1b or
@@ -142,6 +142,10 @@ func plural(n int, one, more string) string {
 // resourceURL is the page of a queue or stream. Names are any bytes: they go into the query, where each has an escape.
 func resourceURL(vhost, name string) string {
 	return admin.PagesPath + "resource?vhost=" + url.QueryEscape(vhost) + "&name=" + url.QueryEscape(name)
+}
+
+func transitionsURL(vhost, name string) string {
+	return admin.PagesPath + "transitions?vhost=" + url.QueryEscape(vhost) + "&name=" + url.QueryEscape(name)
 }
 
 func transitionURL(id string) string { return admin.PagesPath + "transition?id=" + url.QueryEscape(id) }
