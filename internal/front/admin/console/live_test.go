@@ -153,7 +153,7 @@ func TestStreamsEnd(t *testing.T) {
 		leave()
 
 		began = time.Now()
-		w, leave, ended = stream(c, "/console/?live&stuck")
+		_, leave, ended = stream(c, "/console/?live&stuck")
 		<-ended
 		if took := time.Since(began); took != sendTimeout {
 			t.Errorf("a client that reads nothing was let go after %v, want %v", took, sendTimeout)
