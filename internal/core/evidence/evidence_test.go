@@ -270,7 +270,7 @@ func TestShelfAgainstAList(t *testing.T) {
 			if !slices.Equal(s.Last(100), list) || !slices.Equal(s.Last(2), list[max(0, len(list)-2):]) || len(s.Last(-1)) > 0 || s.Len() != len(list) {
 				t.Fatalf("kept %d, want %d", s.Len(), len(list))
 			}
-			if len(s.records) != len(list) || len(s.sizes) != len(list) || len(s.partitions) > len(list) || s.Bytes() != bytes || s.Get("none") != nil {
+			if len(s.records) != len(list) || len(s.partitions) > len(list) || s.Bytes() != bytes || s.Get("none") != nil {
 				t.Fatal("what went is still there")
 			}
 		}

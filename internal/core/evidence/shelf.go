@@ -23,9 +23,15 @@ type Shelf struct {
 	each, total, most int
 	bytes             int
 	order             []*Evidence // by when they began
-	records           map[string]*Evidence
-	sizes             map[string]int
+	records           map[string]*shelved
 	partitions        map[ident.Partition][]*Evidence // by epoch
+}
+
+// shelved is a record with what is asked of it whenever it is replaced.
+type shelved struct {
+	*Evidence
+	digest Digest
+	size   int
 }
 
 // NewShelf is an empty shelf for at most each records of a partition, total of all, and most bytes; numbers below 1 stand for the
@@ -39,7 +45,7 @@ func NewShelf(each, total, most int) *Shelf {
 	}
 	return &Shelf{
 		each: def(each, DefaultPerPartition), total: def(total, DefaultTotal), most: def(most, DefaultBytes),
-		records: map[string]*Evidence{}, sizes: map[string]int{}, partitions: map[ident.Partition][]*Evidence{},
+		records: map[string]*shelved{}, partitions: map[ident.Partition][]*Evidence{},
 	}
 }
 
@@ -59,13 +65,15 @@ func byEpoch(a, b *Evidence) int {
 // nothing was put: a record of the same id was decided on something else, or is of another partition; or it is older than all that a
 // full shelf holds.
 func (s *Shelf) Put(e *Evidence) (gone []string, ok bool) {
+	is := &shelved{e, e.Digest(), len(Append(nil, e))}
 	if have := s.records[e.ID]; have != nil {
-		if have.Partition != e.Partition || have.Digest() != e.Digest() {
+		if have.Partition != e.Partition || have.digest != is.digest {
 			return nil, false
 		}
-		s.drop(have)
+		s.replace(have, is)
+	} else {
+		s.add(is)
 	}
-	s.add(e)
 	if of := s.partitions[e.Partition]; len(of) > s.each {
 		gone = append(gone, of[0].ID)
 		s.drop(of[0])
@@ -80,24 +88,41 @@ func (s *Shelf) Put(e *Evidence) (gone []string, ok bool) {
 	return gone, true
 }
 
-func (s *Shelf) add(e *Evidence) {
+func (s *Shelf) add(is *shelved) {
+	e := is.Evidence
 	insert := func(list []*Evidence, compare func(a, b *Evidence) int) []*Evidence {
 		i, _ := slices.BinarySearchFunc(list, e, compare)
 		return slices.Insert(list, i, e)
 	}
-	s.records[e.ID], s.sizes[e.ID] = e, len(Append(nil, e))
-	s.bytes += s.sizes[e.ID]
+	s.records[e.ID] = is
+	s.bytes += is.size
 	s.order = insert(s.order, Compare)
 	s.partitions[e.Partition] = insert(s.partitions[e.Partition], byEpoch)
 }
 
+// replace puts a record in the place of one that was decided on the same: what orders them is part of that.
+func (s *Shelf) replace(have, is *shelved) {
+	s.records[is.ID] = is
+	s.bytes += is.size - have.size
+	s.order[place(s.order, have.Evidence, Compare)] = is.Evidence
+	of := s.partitions[is.Partition]
+	of[place(of, have.Evidence, byEpoch)] = is.Evidence
+}
+
+// place is where a record is in a list. No two in one compare as equal, for they differ in their ids.
+func place(list []*Evidence, e *Evidence, compare func(a, b *Evidence) int) int {
+	i, _ := slices.BinarySearchFunc(list, e, compare)
+	return i
+}
+
 func (s *Shelf) drop(e *Evidence) {
-	is := func(x *Evidence) bool { return x == e }
-	s.bytes -= s.sizes[e.ID]
+	s.bytes -= s.records[e.ID].size
 	delete(s.records, e.ID)
-	delete(s.sizes, e.ID)
-	s.order = slices.DeleteFunc(s.order, is)
-	if s.partitions[e.Partition] = slices.DeleteFunc(s.partitions[e.Partition], is); len(s.partitions[e.Partition]) == 0 {
+	i := place(s.order, e, Compare)
+	s.order = slices.Delete(s.order, i, i+1)
+	of := s.partitions[e.Partition]
+	i = place(of, e, byEpoch)
+	if s.partitions[e.Partition] = slices.Delete(of, i, i+1); len(of) == 1 {
 		delete(s.partitions, e.Partition)
 	}
 }
@@ -109,7 +134,12 @@ func (s *Shelf) Len() int { return len(s.order) }
 func (s *Shelf) Bytes() int { return s.bytes }
 
 // Get is the record of a transition, or nil.
-func (s *Shelf) Get(id string) *Evidence { return s.records[id] }
+func (s *Shelf) Get(id string) *Evidence {
+	if r := s.records[id]; r != nil {
+		return r.Evidence
+	}
+	return nil
+}
 
 // Of are the records of a partition, the lowest epoch first.
 func (s *Shelf) Of(p ident.Partition) []*Evidence { return slices.Clone(s.partitions[p]) }
