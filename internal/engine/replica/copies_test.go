@@ -35,6 +35,7 @@ type trio struct {
 
 // member is one node of a group.
 type member struct {
+	keeping
 	*world
 	g       *trio
 	name    string
@@ -66,7 +67,7 @@ func (x *member) start() {
 	x.store = openStore(x.disk, x.node)
 	x.m = New(Env{
 		Exec: x.node, Clock: clock.NewSim(x.sim.Now, time.UnixMilli(1_700_000_000_000)), Trace: trace.Discard, Local: x.local,
-		Store: x.store, Resources: x.world, Peers: x, Members: x, SnapshotEvery: 8,
+		Store: x.store, Resources: x.world, Peers: x, Members: x, SnapshotEvery: 8, Became: x.became, Keep: x.keep,
 	})
 	x.up = true
 }
