@@ -260,8 +260,8 @@ func (n *Node) Sender(p ident.Partition) protocol.Sender {
 	return &remoteOwner{n: n, node: owner.Node, key: key(p)}
 }
 
-// Send implements replica.Peers.
-func (n *Node) Send(node string, msg any) {
+// Send implements replica.Peers. A message is encoded once for all.
+func (n *Node) Send(msg any, nodes ...string) {
 	if n.mesh == nil {
 		return
 	}
@@ -281,7 +281,9 @@ func (n *Node) Send(node string, msg any) {
 		p = m.Partition
 	}
 	b := protocol.Append(nil, msg)
-	n.mesh.Send(node, purpose, key(p), b)
+	for _, node := range nodes {
+		n.mesh.Send(node, purpose, key(p), b)
+	}
 }
 
 // bulky is how large a message of consensus is that goes on a way of its own, in bytes.

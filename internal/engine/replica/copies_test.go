@@ -101,7 +101,13 @@ func (x *member) restart() {
 }
 
 // Send implements Peers: what is under way when either end's run ends is lost.
-func (x *member) Send(to string, msg any) {
+func (x *member) Send(msg any, nodes ...string) {
+	for _, to := range nodes {
+		x.send(to, msg)
+	}
+}
+
+func (x *member) send(to string, msg any) {
 	from := x.local
 	i := slices.IndexFunc(x.g.nodes, func(o *member) bool { return o.name == to })
 	o := x.g.nodes[i]

@@ -200,16 +200,30 @@ func (r *replica) progressed(f *feed) {
 
 // feedBatch sends a batch at the moment that it is given to this node's own storage: before any sync (design 2 §2, early replication).
 func (r *replica) feedBatch(b batch.Batch) {
-	var msg *protocol.Extend
+	if len(r.feeds) == 0 {
+		return
+	}
+	confirmed := r.copy.Confirmed()
+	r.sendCopies([]batch.Batch{b}, func(f *feed) bool {
+		takes := f.Takes(b.Position)
+		if takes {
+			f.Sent(b.End(), int64(b.Size()), confirmed)
+		}
+		return takes
+	})
+}
+
+// sendCopies sends batches and the confirmed position to the copies that want them.
+func (r *replica) sendCopies(bs []batch.Batch, want func(*feed) bool) {
+	var room [4]string
+	nodes := room[:0]
 	for _, f := range r.feeds {
-		if !f.Takes(b.Position) {
-			continue
+		if want(f) {
+			nodes = append(nodes, f.Node)
 		}
-		if msg == nil {
-			msg = r.extension([]batch.Batch{b})
-		}
-		f.Sent(b.End(), int64(b.Size()), msg.Confirmed)
-		r.sendCopy(f.Node, *msg)
+	}
+	if p := r.m.env.Peers; p != nil && len(nodes) > 0 {
+		p.Send(*r.extension(bs), nodes...)
 	}
 }
 
@@ -305,16 +319,7 @@ func (r *replica) tellCopies() {
 }
 
 func (r *replica) tellNow() {
-	var msg *protocol.Extend
-	for _, f := range r.feeds {
-		if !f.Tells(r.copy.Confirmed()) {
-			continue
-		}
-		if msg == nil {
-			msg = r.extension(nil)
-		}
-		r.sendCopy(f.Node, *msg)
-	}
+	r.sendCopies(nil, func(f *feed) bool { return f.Tells(r.copy.Confirmed()) })
 }
 
 // owed is the position from which the log is kept for other copies: what the furthest behind of them, as long as it is not too far,

@@ -11,7 +11,8 @@ import (
 // Peers carries what owners and other copies say to each other (core/protocol, copies.go) to other nodes. Send never blocks; what is
 // sent while there is no session with the node is lost, as is what is under way when a session ends.
 type Peers interface {
-	Send(node string, msg any)
+	// Send sends one message to nodes, which are kept by nobody.
+	Send(msg any, nodes ...string)
 	// Crowded says that so much waits to be sent to a node that what can wait should.
 	Crowded(node string) bool
 }
@@ -155,6 +156,6 @@ func (r *replica) peerDown(node string) {
 
 func (r *replica) sendCopy(node string, msg any) {
 	if p := r.m.env.Peers; p != nil {
-		p.Send(node, msg)
+		p.Send(msg, node)
 	}
 }
