@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
@@ -27,7 +28,7 @@ func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(largest), grpc.MaxConcurrentStreams(2 * uint32(Purposes)),
 		grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes), grpc.StaticStreamWindowSize(streamBytes),
-		grpc.StaticConnWindowSize(connBytes), grpc.MaxHeaderListSize(headerBytes), grpc.ConnectionTimeout(5 * time.Second),
+		experimental.BufferPool(buffers), grpc.StaticConnWindowSize(connBytes), grpc.MaxHeaderListSize(headerBytes), grpc.ConnectionTimeout(5 * time.Second),
 		grpc.WaitForHandlers(true), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}),
 	}
 }

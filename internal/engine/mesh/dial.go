@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -120,7 +121,7 @@ func clientOptions() []grpc.DialOption {
 		grpc.WithTransportCredentials(dialled{}), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0), grpc.WithNoProxy(), grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
 		grpc.WithStaticStreamWindowSize(streamBytes), grpc.WithStaticConnWindowSize(connBytes), grpc.WithMaxHeaderListSize(headerBytes),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(largest)),
+		experimental.WithBufferPool(buffers), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(largest)),
 	}
 }
 

@@ -33,7 +33,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 // Marshal encodes a message.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if o, ok := v.(*outgoing); ok {
-		return o.encode(mem.DefaultBufferPool()), nil
+		return o.encode(buffers), nil
 	}
 	return c.CodecV2.Marshal(v)
 }
