@@ -226,13 +226,13 @@ func (r planResult) printPhases(w io.Writer) error {
 		for _, ms := range []float64{p.Suspected, p.Recorded, p.Sealed, p.Chosen, p.Committed, p.Serving, p.FirstConfirm} {
 			row = append(row, known(ms, "%.1f"))
 		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, fmt.Sprint(p.Cut)))
 	}
 	if len(rows) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return table(w, "KILLED TRANSITIONS SUSPECTED RECORDED SEALED CHOSEN COMMITTED SERVING FIRST-CONFIRM", rows)
+	return table(w, "KILLED TRANSITIONS SUSPECTED RECORDED SEALED CHOSEN COMMITTED SERVING FIRST-CONFIRM CUT", rows)
 }
 
 func budgetRows(budgets []bench.Budget) (rows [][]string) {

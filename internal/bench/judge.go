@@ -18,6 +18,7 @@ type Phases struct {
 	Committed    float64 `json:"committed_ms"`
 	Serving      float64 `json:"serving_ms"`
 	FirstConfirm float64 `json:"first_confirm_ms"`
+	Cut          uint64  `json:"cut_entries"` // of all copies of all resources
 }
 
 // take reads the evidence of changes of owner that ended after the kill. It reports whether there was any. Of each resource the first
@@ -46,6 +47,9 @@ func (p *Phases) take(story []Transition) bool {
 		since(&p.Committed, t.Committed)
 		since(&p.Serving, t.Serving)
 		since(&p.FirstConfirm, t.FirstConfirm)
+		for _, c := range t.Cuts {
+			p.Cut += c.To - c.From
+		}
 	}
 	return p.Transitions > 0
 }
@@ -114,6 +118,8 @@ func (p Plan) Judge(runs []FailoverRun) (out []Budget) {
 	}
 	if p.Kill == Follower || p.Kill == Controller {
 		most("changed epochs", Most(runs, func(r FailoverRun) float64 { return float64(r.Moved) }), 0)
+	} else {
+		most("owners that were not replaced", Most(runs, func(r FailoverRun) float64 { return float64(p.Resources - r.Moved) }), 0)
 	}
 	most("lost", sum(func(t AllTotals) int64 { return t.Lost + t.Damaged }), 0)
 	most("duplicate, reordered, moved offsets", sum(func(t AllTotals) int64 { return t.Duplicate + t.Reordered + t.Moved }), 0)

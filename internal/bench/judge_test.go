@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-func runs(pauses ...float64) (out []FailoverRun) {
+func runs(moved int, pauses ...float64) (out []FailoverRun) {
 	for _, p := range pauses {
-		out = append(out, FailoverRun{Pause: p, Served: p, Reconnected: p, Before: 10})
+		out = append(out, FailoverRun{Pause: p, Served: p, Reconnected: p, Before: 10, Moved: moved})
 	}
 	return out
 }
@@ -40,10 +40,14 @@ func TestJudgePauses(t *testing.T) {
 		{Plan{Kill: Owner, Resources: 100}, []float64{500}, []float64{501}, "all serve, ms, max"},
 		{Plan{Kill: Owner, Resources: 1000}, []float64{1000}, []float64{1001}, "all serve, ms, max"},
 	} {
-		if bad := missed(c.plan.Judge(runs(c.met...))); len(bad) > 0 {
+		moved := c.plan.Resources
+		if c.plan.Kill == Follower {
+			moved = 0
+		}
+		if bad := missed(c.plan.Judge(runs(moved, c.met...))); len(bad) > 0 {
 			t.Errorf("%s, %v: missed %q", c.plan, c.met, bad)
 		}
-		if bad := missed(c.plan.Judge(runs(c.over...))); len(bad) != 1 || bad[0] != c.what {
+		if bad := missed(c.plan.Judge(runs(moved, c.over...))); len(bad) != 1 || bad[0] != c.what {
 			t.Errorf("%s, %v: missed %q, want %q", c.plan, c.over, bad, c.what)
 		}
 	}
@@ -68,7 +72,7 @@ func TestJudgeCounts(t *testing.T) {
 		"connection": {func(r *FailoverRun) { r.Closed = 1 }, false},
 	} {
 		for _, kill := range Roles {
-			rs := runs(1, 1, 1)
+			rs := runs(kill.moves(), 1, 1, 1)
 			c.spoil(&rs[1])
 			want := 1
 			if kill == Own && !c.own {
@@ -81,17 +85,25 @@ func TestJudgeCounts(t *testing.T) {
 	}
 }
 
-// A follower or a controller that owns nothing changes no epoch.
+// moves is how many of three resources change their owner.
+func (r Role) moves() int {
+	if r == Follower || r == Controller {
+		return 0
+	}
+	return 3
+}
+
+// A follower or a controller that owns nothing changes no epoch, an owner's death that of all that it owned.
 func TestJudgeEpochs(t *testing.T) {
 	for _, kill := range Roles {
-		rs := runs(1)
-		rs[0].Moved = 1
-		want := 0
-		if kill == Follower || kill == Controller {
-			want = 1
-		}
-		if bad := missed(Plan{Kill: kill, Resources: 3}.Judge(rs)); len(bad) != want {
-			t.Errorf("%s: missed %q", kill, bad)
+		for _, moved := range []int{0, 1, 3} {
+			want := 1
+			if moved == kill.moves() {
+				want = 0
+			}
+			if bad := missed(Plan{Kill: kill, Resources: 3}.Judge(runs(moved, 1))); len(bad) != want {
+				t.Errorf("%s, %d moved: %q", kill, moved, bad)
+			}
 		}
 	}
 }
@@ -104,7 +116,7 @@ func TestPhases(t *testing.T) {
 	story := []Transition{
 		{Resource: "a", Suspected: at(-900), Committed: at(-800)},
 		{Resource: "a", Suspected: at(500), Committed: at(600)},
-		{Resource: "a", Suspected: at(-3), Recorded: at(5), Sealed: at(8), Chosen: at(9), Committed: at(12), Serving: at(20)},
+		{Resource: "a", Suspected: at(-3), Recorded: at(5), Sealed: at(8), Chosen: at(9), Committed: at(12), Serving: at(20), Cuts: []Cut{{"n1", 7, 10}}},
 		{Resource: "b", Suspected: at(-2), Recorded: at(6), Sealed: at(7), Chosen: at(10), Committed: at(11), Serving: at(21.5)},
 		{Resource: "c", Suspected: at(1), Outcome: "cancelled"},
 	}
@@ -112,7 +124,7 @@ func TestPhases(t *testing.T) {
 	if !p.take(story) {
 		t.Fatal("no change of owner was seen")
 	}
-	want := Phases{killed, 2, -2, 6, 8, 10, 12, 21.5, 0}
+	want := Phases{killed, 2, -2, 6, 8, 10, 12, 21.5, 0, 3}
 	if p != want {
 		t.Fatalf("got %+v\nwant %+v", p, want)
 	}

@@ -47,6 +47,14 @@ type Transition struct {
 	Committed    int64  `json:"committed_us"`
 	Serving      int64  `json:"serving_us"`
 	FirstConfirm int64  `json:"first_confirm_us"`
+	Cuts         []Cut  `json:"cuts"`
+}
+
+// Cut is what a copy dropped to follow the new history: its entries from one position to another.
+type Cut struct {
+	Node string `json:"node"`
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
 }
 
 // Controlled is another broker's cluster on this machine: its processes are those that listen at its addresses, and a command tells the
