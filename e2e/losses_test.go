@@ -145,14 +145,14 @@ func TestALongerEndIsCut(t *testing.T) {
 	c.own(ch, "n1", "q", nil)
 	publishConfirmed(t, ch, "q", "before")
 	own.await("copies to be level", func() error { return c.level("q") })
-	c.nodes[1].kill()
-	c.nodes[2].kill()
-	sent, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "q", false, false,
-		amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("in the longer end")})
+	held, err := c.owned("q")
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := c.owned("q")
+	c.nodes[1].signal(syscall.SIGSTOP) // it thinks that they are there, and takes what it is given
+	c.nodes[2].signal(syscall.SIGSTOP)
+	sent, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "q", false, false,
+		amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("in the longer end")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +163,8 @@ func TestALongerEndIsCut(t *testing.T) {
 		}
 		return err
 	})
+	c.nodes[1].kill()
+	c.nodes[2].kill()
 	own.signal(syscall.SIGSTOP)
 	c.nodes[1].launch()
 	c.nodes[2].launch()
