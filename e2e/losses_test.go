@@ -181,6 +181,7 @@ func TestALongerEndIsCut(t *testing.T) {
 	if !sent.Wait() {
 		t.Error("what was in flight when its owner was halted is not confirmed")
 	}
+	own.says("copy.cut")
 	c.whole()
 	if got := takeAll(t, second.channel(), "q"); !slices.Equal(got, []string{"before", "after", "in the longer end"}) {
 		t.Errorf("the queue held %q", got)
