@@ -316,13 +316,12 @@ func TestRollingRestart(t *testing.T) {
 		other := c.nodes[(node+1)%len(c.nodes)]
 		demand(t, other, "check", "quorum-critical", b.name)
 		r.disturb(node)
-		r.mu.Lock()
-		r.ends(node)
-		r.mu.Unlock()
+		r.leave(node)
 		if code := b.stop(); code != 0 {
 			t.Fatalf("%s ends with code %d", b.name, code)
 		}
 		b.start()
+		r.isBack(node)
 		demand(t, other, "wait", "healthy", "--timeout", "1m")
 		if err := c.served(other, b.name, before); err != nil {
 			t.Errorf("healthy, and yet %v", err)

@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -56,7 +59,7 @@ func (r *rig) strike(node int, how loss) {
 	case killed:
 		r.crash(node)
 	case halted:
-		b.signal(syscall.SIGSTOP)
+		b.halt()
 	case sick:
 		// From now on every write to a file fails, beyond the first 4 KiB of it.
 		if out, err := exec.Command("prlimit", "--pid", fmt.Sprint(b.cmd.Process.Pid), "--fsize=4096").CombinedOutput(); err != nil {
@@ -84,6 +87,29 @@ func (b *broker) signal(s syscall.Signal) {
 	if err := b.cmd.Process.Signal(s); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// halt stops the process until it is sent SIGCONT, and waits until none of its threads runs: the signal is one thread's at first, and the others go
+// on until that one has its turn.
+func (b *broker) halt() {
+	b.t.Helper()
+	b.signal(syscall.SIGSTOP)
+	b.await("its halt", func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", b.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("no threads of %s: %w", b.name, err)
+		}
+		for _, path := range threads {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			if after := text[bytes.LastIndexByte(text, ')')+1:]; !bytes.HasPrefix(after, []byte(" T")) {
+				return fmt.Errorf("%s is not halted: %s", path, after[:min(len(after), 3)])
+			}
+		}
+		return nil
+	})
 }
 
 // TestOwnersAndControllersLost kills nodes, halts them for longer than anybody waits for them, and has their disks fail, under load through all
@@ -149,8 +175,8 @@ func TestALongerEndIsCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.nodes[1].signal(syscall.SIGSTOP) // it thinks that they are there, and takes what it is given
-	c.nodes[2].signal(syscall.SIGSTOP)
+	c.nodes[1].halt() // it thinks that they are there, and takes what it is given
+	c.nodes[2].halt()
 	sent, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "q", false, false,
 		amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("in the longer end")})
 	if err != nil {
@@ -165,7 +191,7 @@ func TestALongerEndIsCut(t *testing.T) {
 	})
 	c.nodes[1].kill()
 	c.nodes[2].kill()
-	own.signal(syscall.SIGSTOP)
+	own.halt()
 	c.nodes[1].launch()
 	c.nodes[2].launch()
 	second := c.nodes[1]

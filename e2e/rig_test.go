@@ -30,6 +30,7 @@ type rig struct {
 	history  []check.Event
 	began    time.Time
 	runs     []uint64 // by node
+	leaving  []bool   // by node: it has been told to stop, and may still take who connects
 	messages uint64
 	numbers  uint64          // sessions, lanes and readers
 	sessions map[uint64]seat // where each was opened
@@ -49,7 +50,7 @@ type seat struct {
 
 func newRig(t *testing.T, nodes ...*broker) *rig {
 	r := &rig{
-		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)),
+		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)), leaving: make([]bool, len(nodes)),
 		sessions: map[uint64]seat{}, settles: map[string][]check.Event{}, gaps: map[string]time.Duration{},
 	}
 	t.Cleanup(r.dump)
@@ -159,6 +160,20 @@ func (r *rig) ends(node int) {
 	for q, all := range r.settles { // what was not known to be confirmed by now may come back
 		r.settles[q] = slices.DeleteFunc(all, func(e check.Event) bool { return !r.current(r.sessions[e.Session]) })
 	}
+}
+
+// leave records that a node is about to be told to stop; it is back when the test says so.
+func (r *rig) leave(node int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends(node)
+	r.leaving[node] = true
+}
+
+func (r *rig) isBack(node int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving[node] = false
 }
 
 // disturb records that a node is about to end that may own something: until Calm, what it owned may not answer.
@@ -327,7 +342,7 @@ func (r *rig) connect(node int) (*client, error) {
 		c := &client{Channel: ch, r: r, conn: conn, seat: here, session: r.number(), lane: r.number()}
 		c.closed = conn.NotifyClose(make(chan *amqp.Error, 1))
 		r.mu.Lock()
-		current := r.current(here)
+		current := r.current(here) && !r.leaving[node]
 		if current {
 			r.sessions[c.session] = here
 			r.seeLocked(check.Event{Kind: check.Opened, Session: c.session})
