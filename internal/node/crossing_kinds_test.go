@@ -85,6 +85,30 @@ func TestAnExclusiveConsumerStaysAlone(t *testing.T) {
 	}
 }
 
+// Who has the highest priority is served first by the new owner too, though others come to it first.
+func TestPrioritiesOutliveTheOwner(t *testing.T) {
+	c := ready(t, 95)
+	name := c.make(0, durable(""))
+	lost, epoch := c.owner(name), c.assignment(0, name).Epoch
+	high, low := c.nodes[1].login(0), c.nodes[2].login(0)
+	plain := c.net.Delay
+	c.net.Delay = func(from, to string, p mesh.Purpose) time.Duration {
+		if p == mesh.Work && (from == high.w.name || to == high.w.name) {
+			return 20 * time.Millisecond
+		}
+		return plain(from, to, p)
+	}
+	low.take(broker.ConsumeSpec{Queue: name, Consumer: 1})
+	high.take(broker.ConsumeSpec{Queue: name, Consumer: 1, Priority: 9})
+	c.kill(lost)
+	low.send(name, 1, "a", "b", "c")
+	c.taken(2, name, epoch+1)
+	c.await("deliveries", func() bool { return len(high.got)+len(low.got) == 3 })
+	if len(low.got) > 0 {
+		t.Fatalf("%q went to the lower priority", low.bodies())
+	}
+}
+
 // A queue that goes with its last consumer, or when it is unused for a while, is in use across the change, however slow the way to its consumer's
 // node is; and it goes when that ends.
 func TestQueuesInUseStayInUse(t *testing.T) {
