@@ -15,45 +15,65 @@ const (
 	Sync                  // the oldest thing that A has written becomes durable, or what it looks for in its log is found
 	Deliver               // B takes the oldest message that is on its way from A
 	Break                 // the session of A and B ends and another begins
-	Crash                 // A ends at once; what was not durable is lost
+	Crash                 // A ends at once; what was not durable is lost, but for C batches, with Lazy
 	SaveCrash             // A has just written a snapshot of what it knows to be confirmed, and ends
 	Restart               // A starts again, registers, and hears what the catalog said to it last
 	Wipe                  // the store of A, which is down, is lost
 	Record                // the controller records a transition
-	Seal                  // A takes the controller's seal, perhaps when the transition has been committed already
-	Choose                // the controller chooses by the answers of the nodes in A, a set, ties as B says, and commits
+	Seal                  // A takes a seal of the transition that is pending; where B is 1, of another controller than the one that recorded it
+	LateSeal              // A takes a seal of epoch B, whose transition was committed or withdrawn since
+	Cancel                // the transition that is pending is withdrawn
+	Choose                // a controller chooses by the answers in A, two bits a node, ties as B says, and commits
 	Apply                 // A hears the next thing that the catalog says
 	Grow                  // the controller names a copy that is to learn
 	Decide                // the catalog decides on proposal A and says so
 	Lose                  // the catalog decides on proposal A; its answer is lost
+	Attach                // the gateway opens a stream to A, which owns
+	Publish               // the gateway sends A its next number
 	Again                 // the owner A does not wait for the catalog's answer any longer, and proposes again
+	Stand                 // with Direct: A, an owner, hears where the log of B ends
+	Feed                  // with Direct: A gives B the next batch
+	Tell                  // with Direct: A tells B what is confirmed
+	Report                // with Direct: A hears what B holds durably; with Lazy up to C, where both have it durable then
 )
 
 var kinds = [...]string{
-	"append", "sync", "deliver", "break", "crash", "save-crash", "restart", "wipe", "record", "seal", "choose", "apply", "grow", "decide", "lose", "again",
+	"append", "sync", "deliver", "break", "crash", "save-crash", "restart", "wipe", "record", "seal", "late-seal", "cancel",
+	"choose", "apply", "grow", "decide", "lose", "attach", "publish", "again", "stand", "feed", "tell", "report",
 }
 
 // arguments is how many numbers each kind is written with.
-var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 1, 0, 1, 1, 1}
+var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 0, 2, 1, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2}
 
 // Action is one step of a schedule.
 type Action struct {
-	Kind Kind
-	A, B uint8
+	Kind    Kind
+	A, B, C uint8
 }
 
-// String is the step as ParseAction reads it: the kind, then nodes as n0 to n2; a set of nodes as n0+n2, a tie or a proposal as a number.
+// String is the step as ParseAction reads it: the kind, then nodes as n0 to n2; answers as n0+n2, those of an earlier run as n0~1; a tie,
+// a proposal or an epoch as a number. A seal of another controller ends with "other".
 func (a Action) String() string {
 	out := kinds[a.Kind]
 	switch {
 	case a.Kind == Choose:
 		var of []string
 		for i := range Nodes {
-			if a.A>>i&1 == 1 {
+			if back := a.A >> (2 * i) & 3; back == 1 {
 				of = append(of, fmt.Sprintf("n%d", i))
+			} else if back > 1 {
+				of = append(of, fmt.Sprintf("n%d~%d", i, back-1))
 			}
 		}
 		return fmt.Sprintf("%s %s %d", out, strings.Join(of, "+"), a.B)
+	case a.Kind == Crash && a.C > 0:
+		return fmt.Sprintf("%s n%d %d", out, a.A, a.C)
+	case a.Kind == Report && a.C > 0:
+		return fmt.Sprintf("%s n%d n%d %d", out, a.A, a.B, a.C)
+	case a.Kind == Seal && a.B == 1:
+		return fmt.Sprintf("%s n%d other", out, a.A)
+	case a.Kind == LateSeal:
+		return fmt.Sprintf("%s n%d %d", out, a.A, a.B)
 	case a.Kind == Decide, a.Kind == Lose:
 		return fmt.Sprintf("%s %d", out, a.A)
 	case arguments[a.Kind] > 1:
@@ -75,13 +95,24 @@ func ParseAction(text string) (Action, error) {
 		if name != words[0] {
 			continue
 		}
+		a := Action{Kind: Kind(k)}
+		if a.Kind == Seal && len(words) == 3 && words[2] == "other" {
+			a.B, words = 1, words[:2]
+		}
+		if (a.Kind == Crash || a.Kind == Report) && len(words) == 2+arguments[k] {
+			last := len(words) - 1
+			n, ok := argument(words[last], false)
+			if !ok || words[last][0] == 'n' {
+				return wrong()
+			}
+			a.C, words = n, words[:last]
+		}
 		if len(words) != 1+arguments[k] {
 			return wrong()
 		}
-		a := Action{Kind: Kind(k)}
 		for i, w := range words[1:] {
 			n, ok := argument(w, a.Kind == Choose && i == 0)
-			if !ok {
+			if !ok || (w[0] == 'n') != a.Kind.names(i) {
 				return wrong()
 			}
 			if i == 0 {
@@ -95,20 +126,39 @@ func ParseAction(text string) (Action, error) {
 	return wrong()
 }
 
+// names reports whether argument i is a node, or a set of them.
+func (k Kind) names(i int) bool {
+	switch k {
+	case Decide, Lose:
+		return false
+	case Choose, LateSeal:
+		return i == 0
+	}
+	return true
+}
+
 func argument(word string, set bool) (uint8, bool) {
 	if !set {
 		n, err := strconv.ParseUint(strings.TrimPrefix(word, "n"), 10, 3)
-		return uint8(n), err == nil && n < Nodes
+		return uint8(n), err == nil && (n < Nodes || word[0] != 'n')
 	}
-	var mask uint8
+	var of uint8
 	for _, w := range strings.Split(word, "+") {
-		n, ok := argument(w, false)
-		if !ok {
+		name, run, older := strings.Cut(w, "~")
+		back := uint8(0)
+		if older {
+			var ok bool
+			if back, ok = argument(run, false); !ok || back > 2 {
+				return 0, false
+			}
+		}
+		n, ok := argument(name, false)
+		if !ok || n >= Nodes {
 			return 0, false
 		}
-		mask |= 1 << n
+		of |= (1 + back) << (2 * n)
 	}
-	return mask, true
+	return of, true
 }
 
 // Fault is a mistake that a search is to find, planted in what performs and never in what decides.
@@ -133,4 +183,34 @@ const (
 	SameEpoch
 	// NoJoint: an owner has a member admitted without confirming by both sets.
 	NoJoint
+	// LateSealTaken: a copy takes a seal of an epoch that it has applied.
+	LateSealTaken
+	// ResendOutOfOrder: a gateway sends again under one number what it had sent under the next.
+	ResendOutOfOrder
+	// StaleFrame: a follower takes what an owner of an earlier epoch had sent it.
+	StaleFrame
+	// StartIsFloor: no owner is chosen below where the last one's history began.
+	StartIsFloor
+	// CutAtNext: a log is cut where the next owner's history began, not at the lowest start of all later ones.
+	CutAtNext
+	// CancelUnanswered: a transition is withdrawn although its seals were sent, and what copies have promised is not looked at.
+	CancelUnanswered
 )
+
+var faults = [...]string{
+	"none", "held-before-sync", "sealed-before-sync", "cut-before-promise", "raw-tail", "survivors-confirm", "wiped-counts", "same-epoch",
+	"no-joint", "late-seal-taken", "resend-out-of-order", "stale-frame", "start-is-floor", "cut-at-next", "cancel-unanswered",
+}
+
+// String is the fault's name, as ParseFault reads it.
+func (f Fault) String() string { return faults[f] }
+
+// ParseFault reads what String wrote. The error says that there is no such fault.
+func ParseFault(name string) (Fault, error) {
+	for f, n := range faults {
+		if n == name {
+			return Fault(f), nil
+		}
+	}
+	return 0, fmt.Errorf("there is no fault %q", name)
+}

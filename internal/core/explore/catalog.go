@@ -33,8 +33,8 @@ func newExplorer(b Bounds, f Fault) *explorer {
 		bounds: b, fault: f, perms: [][Nodes]byte{{0, 1, 2}}, entries: map[entryKey]*entry{}, byLink: map[batch.Link]*entry{},
 		versions: map[string]*version{}, cats: map[string]*cat{}, ties: ties(),
 	}
-	if b.Copies == Nodes && len(b.Begin) == 0 {
-		x.perms = append(x.perms, [Nodes]byte{0, 2, 1})
+	if b.Copies > 1 && b.Wipes <= 1 { // else the catalog's choice of where to learn goes by names
+		x.perms = allOrders[:]
 	}
 	return x
 }
@@ -177,7 +177,7 @@ func (x *explorer) encodeAssignment(a *catalog.Assignment, perm int) []byte {
 	}
 	for _, s := range a.Starts {
 		b = append(b, byte(s.Epoch), byte(s.Position))
-		b = x.byLink[s.Link].append(b, perm)
+		b = x.byLink[s.Link].append(b)
 	}
 	return b
 }
@@ -219,13 +219,17 @@ func firstOf(p ident.Partition, nodes []string) string {
 	return control.Choose(in).Owner.Node
 }
 
+// record is what a record holds: a gateway's message, and its number; none where owners append for themselves.
+type record struct{ message, number uint8 }
+
 // entry is one batch of one entry, with the log before it. Equal histories are the same entry.
 type entry struct {
 	before *entry
+	record record
 	batch  batch.Batch
 	link   batch.Link
 	tail   batch.Tail
-	enc    []string // of the whole log, by permutation
+	enc    string // of the whole log: two bytes an entry
 }
 
 type entryKey struct {
@@ -234,12 +238,14 @@ type entryKey struct {
 	author int
 	boot   uint64
 	mark   bool
+	record record
 }
 
 // extend is the entry that an owner appends to a log. What it holds says who makes it, so that
 // equal links are equal entries in all states.
-func (x *explorer) extend(log *entry, epoch uint64, author int, boot uint64, mark bool) *entry {
-	key := entryKey{log, epoch, author, boot, mark}
+func (x *explorer) extend(log *entry, n *node, mark bool, r record) *entry {
+	epoch, author, boot := n.copy.Epoch(), n.index, n.boot
+	key := entryKey{log, epoch, author, boot, mark, r}
 	if e := x.entries[key]; e != nil {
 		return e
 	}
@@ -247,19 +253,20 @@ func (x *explorer) extend(log *entry, epoch uint64, author int, boot uint64, mar
 	if mark {
 		b.Add(batch.Run{Kind: batch.KindMark, Count: 1}, batch.AppendEvent(nil, 1, []byte{byte(author), byte(boot)}))
 	} else {
-		b.Add(batch.Run{Kind: batch.KindRecord, Count: 1}, batch.AppendRecord(nil, batch.RecordHeader{}, []byte{byte(author), byte(boot)}))
+		run := batch.Run{Kind: batch.KindRecord, Count: 1}
+		if r.number > 0 {
+			run.Producer, run.First = theProducer, uint64(r.number)
+		}
+		b.Add(run, batch.AppendRecord(nil, batch.RecordHeader{}, []byte{byte(author), byte(boot), r.message}))
 	}
-	e := &entry{before: log, batch: b.Finish(thePartition, epoch, log.end(), 0)}
+	e := &entry{before: log, record: r, batch: b.Finish(thePartition, epoch, log.end(), 0)}
 	e.link = e.batch.Link()
 	e.tail = log.end().After(e.batch, e.link)
-	for i, p := range x.perms {
-		kind := byte('r')
-		if mark {
-			kind = 'm'
-		}
-		enc := log.append(nil, i)
-		e.enc = append(e.enc, string(append(enc[1:], kind, byte(epoch), p[author]<<4|byte(boot))))
+	kind := 'm'
+	if !mark {
+		kind = rune(0x80 | r.message<<3 | r.number)
 	}
+	e.enc = string(append(log.append(nil)[1:], byte(kind), byte(epoch)))
 	x.entries[key], x.byLink[e.link] = e, e
 	return e
 }
@@ -275,12 +282,12 @@ func (e *entry) end() batch.Tail {
 }
 
 // append encodes the whole log.
-func (e *entry) append(b []byte, perm int) []byte {
+func (e *entry) append(b []byte) []byte {
 	if e == nil {
 		return append(b, 0)
 	}
 	b = append(b, byte(e.tail.Position))
-	return append(b, e.enc[perm]...)
+	return append(b, e.enc...)
 }
 
 // at is the log up to a position that it reaches.

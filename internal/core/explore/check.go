@@ -6,7 +6,6 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
-	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
 )
 
@@ -21,10 +20,10 @@ func (w *world) advanced(n *node, position uint64) {
 	}
 	w.tell("confirms %d", position)
 	epoch := n.copy.Epoch()
-	if by := w.ledger.by[epoch]; by != (ident.Instance{}) && by != n.instance() {
-		w.breaks("2: %s and %s confirm in epoch %d", by, n.instance(), epoch)
+	if by := w.ledger.by[epoch]; by != (run{}) && by != n.run() {
+		w.breaks("2: %s and %s confirm in epoch %d", by, n.run(), epoch)
 	}
-	w.ledger.by[epoch] = n.instance()
+	w.ledger.by[epoch] = n.run()
 	tip := w.ledger.tip
 	switch {
 	case e.extends(tip):
@@ -64,6 +63,7 @@ func (w *world) holders(a *catalog.Assignment, e *entry) int {
 // check looks at the whole state.
 func (w *world) check() {
 	tip := w.ledger.tip
+	w.checkPublishes()
 	for _, n := range w.nodes {
 		if !n.up {
 			continue
@@ -85,7 +85,7 @@ func (w *world) check() {
 	}
 	a := w.cat.v.a
 	for i, x := range w.answers {
-		if n := w.nodes[i]; x != nil && x.Refused == "" && x.Instance.Store == n.instance().Store && n.disk.promise < a.Pending.Epoch {
+		if n := w.nodes[i]; len(x) > 0 && x[0].Instance.Store == n.instance().Store && n.disk.promise < a.Pending.Epoch {
 			w.breaks("5: %s has answered the seal of epoch %d, and its promise is %d", nodeName(i), a.Pending.Epoch, n.disk.promise)
 		}
 	}
@@ -107,15 +107,16 @@ func (w *world) checkChoice(d *control.Decision) {
 // bound reports whether a step that is possible is bound to be taken at last, whatever else happens.
 func (w *world) bound(a Action) bool {
 	switch a.Kind {
-	case Sync, Deliver, Restart, Choose, Apply, Grow, Decide:
+	case Sync, Deliver, Restart, Choose, Apply, Grow, Decide, Attach, Publish, Stand, Feed, Tell, Report, Seal:
 		return true
-	case Seal:
-		return w.cat.v.a.Pending != nil
 	case Record:
-		return control.Cause(w.cat.v.a, w.cat.state.View()) != ""
+		return w.needed()
 	}
 	return false
 }
+
+// needed reports whether there is a reason for a transition that is bound to be found.
+func (w *world) needed() bool { return w.reason(false).Why != control.NoReason }
 
 // rests reports whether nothing is bound to happen.
 func (w *world) rests() bool {
@@ -134,10 +135,8 @@ func (w *world) unfinished() string {
 	switch {
 	case a.Pending != nil && w.answerable(a):
 		return "a transition is pending, and enough copies have answered"
-	case a.Pending != nil, a.Epoch >= w.x.bounds.Epochs && control.Cause(a, w.cat.state.View()) != "":
+	case a.Pending != nil, a.Epoch >= w.x.bounds.Epochs && w.needed():
 		return ""
-	case w.nodes[nodeIndex(a.Owner.Node)].instance().Store != a.Owner.Store:
-		return "" // the owner's store was lost, which is no cause by itself (control.Cause): the node must be found to be gone
 	case a.Eligible() < Nodes || len(a.Learners) > 0:
 		return fmt.Sprintf("%d copies are admitted, and %d learn", a.Eligible(), len(a.Learners))
 	}
@@ -146,7 +145,8 @@ func (w *world) unfinished() string {
 		return "the owner does not serve"
 	}
 	for _, n := range w.nodes {
-		if a.Member(n.instance().Store) && (n.disk.log != owner.log || n.copy.Confirmed() != owner.copy.Confirmed() || n.log != owner.log) {
+		known := w.x.bounds.Lazy || n.disk.log == owner.log && n.copy.Confirmed() == owner.copy.Confirmed()
+		if a.Member(n.instance().Store) && (n.log != owner.log || !known) {
 			return fmt.Sprintf("%s has the log %s, confirmed to %d", nodeName(n.index), n.log, n.copy.Confirmed())
 		}
 	}

@@ -1,14 +1,23 @@
 // Package explore searches every schedule of a small cluster: three nodes with one copy each of one partition, their disks, the
-// sessions between them, the catalog and a controller, in every order of appends, syncs, deliveries, lost sessions, crashes, restarts,
-// wiped stores, seals, choices, commits, applied roles, cuts and changes of members, within bounds. After every step it checks
-// invariants 1 to 5 of design 2 §11; of a state in which nothing is left to do it asks whether the partition serves with three copies
-// that are the same, the part of invariant 9 that needs no clock.
+// sessions between them, the catalog and its controllers, in every order of appends, syncs, deliveries, lost sessions, crashes, restarts,
+// wiped stores, suspicions, seals, choices, commits, withdrawals, applied roles, cuts and changes of members, within bounds. After every
+// step it checks invariants 1 to 5 of design 2 §11, and with a gateway that publishes, 7; of a state in which nothing is left to do it asks
+// whether the partition serves with three copies that are the same, the part of invariant 9 that needs no clock.
 //
-// What is decided, production code decides: core/partition (Copy, Feed, Change, RoleOf, SetOf), core/control (Cause, Choose, CommitOf,
-// Grow), core/quorum, and the catalog's own state machine with its commands. The package itself plays what performs: a disk whose
-// writes become durable in order, sessions that keep order and lose what is on its way when they end, and the loop of engine/replica
-// that turns messages into calls. The controller chooses by any of the answers that were given, so that one whose messages are late, and
-// another beside it, are among the schedules.
+// What is decided, production code decides: core/partition (Copy, Feed, Change, Source, Producers, RoleOf, SetOf), core/control (CauseOf, Pend,
+// MayCancel, Choose, CommitOf, Grow), core/quorum, and the catalog's own state machine with its commands. The package itself plays what
+// performs: a disk whose writes become durable in order, sessions that keep order and lose what is on its way when they end, and the loop
+// of engine/replica that turns messages into calls.
+//
+// There may be two controllers at a time, one of which does not know that its term is over. They are not played one by one: what either might do
+// is a step. A choice goes by any of the answers that were given, one of each node, for the others may be late, lost, or another's; what was
+// proposed to the catalog and comes late is a proposal that is made late, for the version guards it; a seal comes at any time after its transition
+// was recorded, if that was committed or withdrawn since, too; and a transition is withdrawn where the one that recorded it may have asked for that,
+// whatever the other has sealed meanwhile (Bounds.Overlap).
+//
+// Searches leave schedules out where others tell the same. States that differ only in which node is which are one (key.go); what only its receiver
+// would drop is dropped, and what says nothing is heard, at once (world.go). Bounds.Direct and Bounds.Lazy leave out more, for the reasons in direct.go
+// and lazy.go, which key_test.go and reduce_test.go hold against searches without.
 //
 // What is simpler here: a log is read at once, but for the place of a cut; a batch holds one entry; a state machine has nothing to load;
 // no log drops its head, so there are no images; and a restarted node registers in the same step. Source: design 7, "protocol, small
@@ -17,6 +26,7 @@ package explore
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,17 +43,29 @@ type Bounds struct {
 	Copies  int    // admitted at the beginning, of Nodes; where fewer, the catalog lets others learn and be admitted
 	Policy  string // as quorum reads it; "": majority_durable
 	Appends int    // records, of all owners together
-	Epochs  uint64 // the last epoch that a transition may begin; at most MaxEpochs
-	Crashes int
-	Wipes   int // stores lost while their node is down
-	Breaks  int // sessions that end, and answers of the catalog that are lost
-	Queue   int // messages on their way in one direction; what would exceed it is not searched
-	Depth   int // steps after the beginning; 0: all
-	States  int // the search ends after so many; 0: never
+	Entries int    // not 0: records are not counted; what would make a log longer than so many entries is not searched
+	// Publishes is how many messages a gateway publishes; then nobody else appends records (publish.go).
+	Publishes int
+	Epochs    uint64 // the last epoch that a transition may begin; at most MaxEpochs
+	Crashes   int
+	Wipes     int // stores lost while their node is down
+	Breaks    int // sessions that end, and answers of the catalog that are lost
+	Cancels   int // transitions that are withdrawn
+	Queue     int // messages on their way in one direction; what would exceed it is not searched
+	Depth     int // steps after the beginning; 0: all
+	States    int // the search ends after so many; 0: never
 	// Begin are steps, as a script has them, that every schedule begins with.
 	Begin []string
 	// Suspect lets transitions begin without a cause: suspicion may be wrong at any time (design 2 §4).
 	Suspect bool
+	// Overlap has a second controller act beside the one that recorded a transition: what the one has withdrawn the other may have sealed.
+	Overlap bool
+	// Direct has what an owner and another copy say to each other taken as it is sent, and reads be done at once (direct.go).
+	Direct bool
+	// Lazy, beside Direct, has what is written become durable when something depends on that, and not earlier (lazy.go).
+	Lazy bool
+	// Watch is told, before the steps after so many, how many states there are and how many of them are new; nil: nobody is.
+	Watch func(depth, states, fresh int)
 }
 
 // Result is what a search found.
@@ -67,7 +89,8 @@ type visited struct {
 	action Action
 }
 
-// Search goes through all schedules within bounds, shortest first. The error says that a step of Begin cannot be taken.
+// Search goes through all schedules within bounds, shortest first. The error says that a step of Begin cannot be taken, or that the bounds
+// contradict each other.
 func Search(b Bounds, f Fault) (Result, error) {
 	x := newExplorer(b, f)
 	w := x.begin()
@@ -85,9 +108,13 @@ func Search(b Bounds, f Fault) (Result, error) {
 	}
 	x.bounds = b
 	x.bounds.Appends += int(w.used.appends)
+	x.bounds.Cancels += int(w.used.cancels)
 	x.bounds.Crashes += int(w.used.crashes)
 	x.bounds.Wipes += int(w.used.wipes)
 	x.bounds.Breaks += int(w.used.breaks)
+	if a := w.cat.v.a; b.Lazy && (!b.Direct || wOf(a, a.Eligible()) < 2) {
+		return Result{}, errors.New("a lazy search is a direct one, and needs more than one copy to confirm")
+	}
 	s := search{x: x, known: map[[16]byte]struct{}{}, r: Result{Seen: map[string]int{}}}
 	s.run(w)
 	if s.r.Violation != "" {
@@ -116,6 +143,9 @@ func (s *search) run(first *world) {
 	}
 	for depth := 0; len(level) > 0; depth++ {
 		s.r.Depth = depth
+		if watch := s.x.bounds.Watch; watch != nil {
+			watch(depth, s.r.States, len(level))
+		}
 		if s.x.bounds.Depth > 0 && depth == s.x.bounds.Depth {
 			return
 		}
@@ -141,6 +171,9 @@ func (s *search) expand(p place, next *[]place) bool {
 			continue
 		}
 		rests = rests && !p.w.bound(a)
+		if w.long {
+			continue
+		}
 		if w.clogged {
 			s.r.Clogged++
 			continue
@@ -196,8 +229,8 @@ func (s *search) schedule(at int32) []string {
 // unbound lets a script go where it wants.
 func (x *explorer) unbound() {
 	const many = 99
-	x.bounds.Appends, x.bounds.Crashes, x.bounds.Wipes, x.bounds.Breaks = many, many, many, many
-	x.bounds.Epochs, x.bounds.Suspect, x.bounds.Queue = MaxEpochs, true, 0
+	x.bounds.Appends, x.bounds.Crashes, x.bounds.Wipes, x.bounds.Breaks, x.bounds.Cancels = many, many, many, many, many
+	x.bounds.Epochs, x.bounds.Suspect, x.bounds.Overlap, x.bounds.Queue, x.bounds.Entries = MaxEpochs, true, true, 0, 0
 }
 
 // Play takes the steps of a script and tells, line by line, what each led to. It ends at the first broken rule, which is told too. The

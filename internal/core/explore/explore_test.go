@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -79,7 +80,7 @@ var complete = map[string]struct {
 	},
 	"a transition that overtakes another": {
 		b: explore.Bounds{
-			Copies: 3, Epochs: 3, Suspect: true, Depth: 9, Begin: steps("record; apply n0; seal n0; sync n0; choose n0 0"),
+			Copies: 3, Epochs: 3, Suspect: true, Depth: 9, Begin: steps("record; seal n0; sync n0; choose n0 0"),
 		},
 		seen: "confirmed 1",
 	},
@@ -119,6 +120,65 @@ var complete = map[string]struct {
 		b:    explore.Bounds{Copies: 2, Policy: "all_durable", Epochs: 2, Crashes: 1},
 		seen: "3 copies admitted, joint, serves in epoch 2", wide: true,
 	},
+}
+
+// featured are the bounds of full in pairs: each two of {logs of 4 entries, 3 epochs, a crash, a lost store, two controllers with withdrawn
+// transitions} are searched completely in one of these. A store is lost with a crash only.
+var featured = map[string]explore.Bounds{
+	"entries and epochs":               {Entries: 4, Epochs: 3},
+	"entries and a crash":              {Entries: 4, Epochs: 2, Crashes: 1},
+	"entries, a crash, a lost store":   {Entries: 4, Epochs: 2, Crashes: 1, Wipes: 1},
+	"entries and two controllers":      {Entries: 4, Epochs: 2, Overlap: true, Cancels: 1},
+	"epochs and two controllers":       {Epochs: 3, Overlap: true, Cancels: 1},
+	"epochs and a crash":               {Epochs: 3, Crashes: 1},
+	"epochs, a crash, a lost store":    {Epochs: 3, Crashes: 1, Wipes: 1},
+	"a crash and two controllers":      {Epochs: 2, Crashes: 1, Overlap: true, Cancels: 1},
+	"a lost store and two controllers": {Epochs: 2, Crashes: 1, Wipes: 1, Overlap: true, Cancels: 1},
+}
+
+// full is all of it at once.
+var full = explore.Bounds{Entries: 4, Epochs: 3, Crashes: 1, Wipes: 1, Overlap: true, Cancels: 1}
+
+// reduced are bounds for a search without the schedules that are told by others (direct.go, lazy.go).
+func reduced(b explore.Bounds) explore.Bounds {
+	b.Copies, b.Suspect, b.Direct, b.Lazy = 3, true, true, true
+	return b
+}
+
+// TestFeatures goes through every schedule of three copies, for each two features.
+func TestFeatures(t *testing.T) {
+	for name, b := range featured {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && b.Epochs*uint64(max(b.Entries, 2)) > 8 {
+				t.Skip("-short")
+			}
+			r := search(t, reduced(b))
+			if want := fmt.Sprintf("serves in epoch %d", b.Epochs); !r.Complete || r.Seen[want] == 0 {
+				t.Errorf("complete: %v; never came by: %s", r.Complete, want)
+			}
+		})
+	}
+}
+
+// TestFull goes through every schedule with all features, as far as EXPLORE_FULL says: a number of states, 0 for all.
+func TestFull(t *testing.T) {
+	text := os.Getenv("EXPLORE_FULL")
+	if text == "" {
+		t.Skip("EXPLORE_FULL is not set")
+	}
+	states, err := strconv.Atoi(text)
+	if err != nil || states < 0 {
+		t.Fatalf("EXPLORE_FULL %q: want a number of states, or 0", text)
+	}
+	b := reduced(full)
+	b.States = states
+	began := time.Now()
+	b.Watch = func(depth, states, fresh int) {
+		t.Logf("after %d steps: %d states, %d of them new, %v", depth, states, fresh, time.Since(began).Round(time.Second))
+	}
+	if r := search(t, b); states == 0 && !r.Complete {
+		t.Error("not complete")
+	}
 }
 
 // TestComplete goes through every schedule of small clusters.
@@ -170,59 +230,64 @@ const (
 	confirmOne = "append n0; deliver n0 n1; sync n0; sync n1; deliver n1 n0;"
 	sealTwo    = "record; seal n1; sync n1; seal n2; sync n2; choose n1+n2 0;"
 	takeOver   = sealTwo + "apply n1; sync n1; sync n1; apply n2; sync n2; deliver n2 n1; deliver n1 n2; deliver n1 n2; sync n2; deliver n2 n1; deliver n2 n1;"
+	// n0 crashes with two records that n1 alone holds; n1 owns epoch 2 from behind them, and crashes before that epoch confirms anything.
+	fallingStart = "append n0; append n0; feed n0 n1; feed n0 n1; crash n0; record; seal n1; seal n2; choose n1+n2 0;" +
+		"apply n1; sync n1; crash n1;"
 )
+
+// planted are mistakes, the bounds that each is found within, and the rule that is broken then.
+var planted = map[explore.Fault]struct {
+	b    explore.Bounds
+	rule string
+}{
+	explore.HeldBeforeSync:   {explore.Bounds{Copies: 3, Appends: 1, Epochs: 1}, "hold it durably"},
+	explore.SealedBeforeSync: {explore.Bounds{Copies: 3, Epochs: 2, Suspect: true}, "has answered the seal"},
+	explore.CutBeforePromise: {
+		explore.Bounds{Copies: 3, Epochs: 2, Suspect: true, Begin: steps("append n0; sync n0;" + sealTwo)}, "with another history",
+	},
+	explore.RawTail: {
+		explore.Bounds{Copies: 3, Epochs: 3, Crashes: 1, Suspect: true, Begin: steps("append n0; append n0; sync n0; sync n0;" + takeOver)},
+		"5:",
+	},
+	explore.SurvivorsConfirm: {explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 2}, "hold it durably"},
+	explore.WipedCounts: {
+		explore.Bounds{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true, Begin: steps(confirmOne)}, "5:",
+	},
+	explore.SameEpoch:     {explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 1}, "with another history"},
+	explore.NoJoint:       {explore.Bounds{Copies: 1, Appends: 1, Epochs: 1}, "1 of 2 admitted copies hold it"},
+	explore.LateSealTaken: {explore.Bounds{Copies: 3, Epochs: 2, Suspect: true, Direct: true}, "9:"},
+	explore.ResendOutOfOrder: {
+		explore.Bounds{Copies: 3, Publishes: 2, Epochs: 2, Suspect: true, Direct: true, Lazy: true}, "7:",
+	},
+	explore.StaleFrame: {explore.Bounds{Copies: 3, Appends: 1, Epochs: 2, Suspect: true}, "with another history"},
+	explore.CutAtNext: {
+		explore.Bounds{Copies: 3, Epochs: 3, Direct: true, Lazy: true, Suspect: true, Begin: steps(fallingStart)}, "3:",
+	},
+	explore.StartIsFloor: {
+		explore.Bounds{Copies: 3, Epochs: 3, Direct: true, Lazy: true, Suspect: true, Begin: steps(fallingStart + "wipe n1")}, "9:",
+	},
+	explore.CancelUnanswered: {explore.Bounds{Copies: 3, Epochs: 2, Cancels: 1, Suspect: true, Direct: true}, "9:"},
+}
 
 // TestPlanted plants one mistake at a time, and has it found.
 func TestPlanted(t *testing.T) {
-	for name, c := range map[string]struct {
-		fault explore.Fault
-		b     explore.Bounds
-		rule  string
-	}{
-		"held before sync": {
-			explore.HeldBeforeSync, explore.Bounds{Copies: 3, Appends: 1, Epochs: 1}, "hold it durably",
-		},
-		"sealed before sync": {
-			explore.SealedBeforeSync, explore.Bounds{Copies: 3, Epochs: 2, Suspect: true}, "has answered the seal",
-		},
-		"cut before promise": {
-			explore.CutBeforePromise,
-			explore.Bounds{Copies: 3, Epochs: 2, Suspect: true, Begin: steps("append n0; sync n0;" + sealTwo)},
-			"with another history",
-		},
-		"raw tail": {
-			explore.RawTail,
-			explore.Bounds{
-				Copies: 3, Epochs: 3, Crashes: 1, Suspect: true, Begin: steps("append n0; append n0; sync n0; sync n0;" + takeOver),
-			},
-			"5:",
-		},
-		"survivors confirm": {
-			explore.SurvivorsConfirm, explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 2}, "hold it durably",
-		},
-		"wiped counts": {
-			explore.WipedCounts,
-			explore.Bounds{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true, Begin: steps(confirmOne)},
-			"5:",
-		},
-		"same epoch": {
-			explore.SameEpoch, explore.Bounds{Copies: 3, Appends: 1, Epochs: 1, Crashes: 1}, "with another history",
-		},
-		"no joint rule": {
-			explore.NoJoint, explore.Bounds{Copies: 1, Appends: 1, Epochs: 1}, "1 of 2 admitted copies hold it",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for fault := explore.Fault(1); fault.String() != "cancel-unanswered"; fault++ {
+		if _, ok := planted[fault]; !ok {
+			t.Errorf("%s is never planted", fault)
+		}
+	}
+	for fault, c := range planted {
+		t.Run(fault.String(), func(t *testing.T) {
 			c.b.Queue, c.b.States = 8, 300_000
-			r, err := explore.Search(c.b, c.fault)
+			r, err := explore.Search(c.b, fault)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d states; %s", r.States, r.Violation)
+			t.Logf("found in %d steps, among %d states: %s", len(r.Schedule), r.States, r.Violation)
 			if !strings.Contains(r.Violation, c.rule) {
 				t.Fatalf("found %q, want %q", r.Violation, c.rule)
 			}
-			told, err := explore.Play(c.b, c.fault, r.Schedule)
+			told, err := explore.Play(c.b, fault, r.Schedule)
 			if err != nil || !strings.Contains(told, r.Violation) {
 				t.Errorf("played again, the schedule shows %q, %v", told, err)
 			}
@@ -241,10 +306,16 @@ func TestScripts(t *testing.T) {
 			if d.Cmd != "play" {
 				d.Fatalf(t, "unknown command %s", d.Cmd)
 			}
-			copies, fault := 3, 0
+			copies, rule, fault := 3, "", explore.NoFault
 			d.MaybeScanArgs(t, "copies", &copies)
-			d.MaybeScanArgs(t, "fault", &fault)
-			told, err := explore.Play(explore.Bounds{Copies: copies}, explore.Fault(fault), steps(strings.ReplaceAll(d.Input, "\n", ";")))
+			if d.MaybeScanArgs(t, "fault", &rule); rule != "" {
+				var err error
+				if fault, err = explore.ParseFault(rule); err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+			}
+			b := explore.Bounds{Copies: copies, Direct: d.HasArg("direct")}
+			told, err := explore.Play(b, fault, steps(strings.ReplaceAll(d.Input, "\n", ";")))
 			if err != nil {
 				d.Fatalf(t, "%v, after\n%s", err, told)
 			}

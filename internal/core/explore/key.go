@@ -6,17 +6,54 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
 )
 
-// key is the state as bytes: equal keys behave alike. Of states that differ only in which follower is which, all have one key.
+// orders is how many orders the nodes have.
+const orders = 6
+
+var allOrders = [orders][Nodes]byte{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+
+// key is the state as bytes: equal keys behave alike. Of states that differ only in which node is which, all have one key: nothing in what
+// is searched depends on a node's name, for where a choice does, every tie is searched. An entry is known by its epoch and kind, not by who
+// made it: one instance appends in an epoch, which append checks. Of the orders of the nodes, the one counts in which their own states rise,
+// and among those that are equal the least key.
 func (w *world) key() []byte {
+	if len(w.x.perms) == 1 {
+		return w.encode(0)
+	}
+	var own [Nodes][]byte
+	for i := range own {
+		own[i] = w.signature(w.nodes[i])
+	}
 	var least []byte
 	for perm := range w.x.perms {
+		var at [Nodes][]byte
+		for i, to := range w.x.perms[perm] {
+			at[to] = own[i]
+		}
+		if bytes.Compare(at[0], at[1]) > 0 || bytes.Compare(at[1], at[2]) > 0 {
+			continue
+		}
 		if k := w.encode(perm); least == nil || bytes.Compare(k, least) < 0 {
 			least = k
 		}
 	}
 	return least
+}
+
+// signature is a node's own state, whichever of the nodes it is.
+func (w *world) signature(n *node) []byte {
+	if n.own == nil {
+		n.own = n.encode(nil, func(ident.StoreID) byte { return 0 })
+	}
+	place := byte(0)
+	if a := w.cat.v.a; a.Owner.Node == nodeName(n.index) {
+		place = 1
+	} else if a.Member(n.instance().Store) {
+		place = 2
+	}
+	return append(n.own[:len(n.own):len(n.own)], place)
 }
 
 func (w *world) encode(perm int) []byte {
@@ -27,31 +64,37 @@ func (w *world) encode(perm int) []byte {
 	}
 	store := func(s ident.StoreID) byte { return storeCode(s, p) }
 	b := make([]byte, 0, 512)
-	b = append(b, w.used.appends, w.used.crashes, w.used.wipes, w.used.breaks)
-	b = w.ledger.tip.append(b, perm)
+	pending := bits(w.pending.sent, w.pending.vain)
+	b = append(b, w.used.appends, w.used.crashes, w.used.wipes, w.used.breaks, w.used.cancels, byte(w.asked), pending)
+	if g := &w.gateway; w.x.bounds.Publishes > 0 {
+		open := uint64(0) // the epoch of the owner that the stream is to, if it is
+		for _, n := range w.nodes {
+			if w.open(n) {
+				open = g.epoch
+			}
+		}
+		b = append(b, byte(open), g.next, g.sent, g.resolved, g.swapped)
+	}
+	b = w.ledger.tip.append(b)
 	b = append(b, byte(w.ledger.epoch))
 	for _, i := range w.ledger.by {
-		if i.Boot > 0 {
-			b = append(b, store(i.Store)+1, byte(i.Boot))
-		} else {
-			b = append(b, 0, 0)
-		}
+		b = append(b, bits(i.boot > 0))
 	}
 	b = append(b, byte(len(w.versions)))
 	for _, v := range w.versions {
 		b = append(b, v.enc[perm]...)
 	}
 	for _, l := range w.lost {
-		b = l.log.append(append(b, store(l.store)), perm)
+		b = l.log.append(append(b, store(l.store)))
 	}
 	for _, i := range at {
 		b = w.encodeNode(b, w.nodes[i], perm, store)
-		b = w.encodeAnswer(b, i, perm, store)
+		b = w.encodeAnswers(b, i, store)
 		for _, j := range at {
 			b = append(b, byte(len(w.ways[i][j])))
 			for _, m := range w.ways[i][j] {
 				b = append(b, byte(m.kind), byte(m.epoch), byte(m.at), byte(m.count))
-				b = m.log.append(b, perm)
+				b = m.log.append(b)
 			}
 		}
 	}
@@ -64,30 +107,28 @@ func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID
 	if w.cat.state.View().Node(nodeName(n.index)).Store == n.instance().Store {
 		registered = 1
 	}
-	b = append(b, registered, byte(1+slices.Index(w.versions, n.heard)))
+	others := n.copy.Role() == partition.Owner && w.ledger.wrote[n.copy.Epoch()] != n.run()
+	b = append(b, registered, byte(1+slices.Index(w.versions, n.heard)), bits(others))
+	for _, r := range n.sealing {
+		b = append(b, bits(w.cat.v.a.Pending != nil && w.cat.v.a.Pending.ID == r.id))
+	}
 	if n.enc[perm] == nil {
-		n.enc[perm] = n.encode(nil, perm, store)
+		n.enc[perm] = n.encode(nil, store)
 	}
 	return append(b, n.enc[perm]...)
 }
 
-func (n *node) encode(b []byte, perm int, store func(ident.StoreID) byte) []byte {
-	flags := byte(0)
-	for i, f := range []bool{n.up, n.step != nil, n.change != nil, n.early} {
-		if f {
-			flags |= 1 << i
-		}
-	}
-	b = append(b, flags, n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch),
+func (n *node) encode(b []byte, store func(ident.StoreID) byte) []byte {
+	b = append(b, bits(n.up, n.step != nil, n.change != nil, n.early), n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch),
 		byte(n.disk.snapshot.end().Position), byte(len(n.sealing)))
-	b = n.disk.log.append(b, perm)
-	for _, id := range n.sealing {
-		b = append(b, id...)
+	b = n.disk.log.append(b)
+	for _, r := range n.sealing {
+		b = append(b, byte(r.epoch))
 	}
 	if !n.up {
 		return b
 	}
-	b = n.log.append(b, perm)
+	b = n.log.append(b)
 	b = n.copy.AppendState(b, store)
 	if n.follows() {
 		b = append(b, byte(n.saidHeld))
@@ -111,17 +152,23 @@ func (n *node) encode(b []byte, perm int, store func(ident.StoreID) byte) []byte
 	return b
 }
 
-func (w *world) encodeAnswer(b []byte, i, perm int, store func(ident.StoreID) byte) []byte {
-	x := w.answers[i]
-	if x == nil {
-		return append(b, 0)
+func (w *world) encodeAnswers(b []byte, i int, store func(ident.StoreID) byte) []byte {
+	b = append(b, byte(len(w.answers[i])))
+	for _, x := range w.answers[i] {
+		b = append(b, store(x.Instance.Store), byte(x.Instance.Boot), byte(x.Confirmed))
+		b = w.x.byLink[x.Tail.Link].append(b)
 	}
-	flags := byte(1)
-	if x.Refused != "" {
-		flags = 2
+	return b
+}
+
+func bits(flags ...bool) byte {
+	b := byte(0)
+	for i, f := range flags {
+		if f {
+			b |= 1 << i
+		}
 	}
-	b = append(b, flags, store(x.Instance.Store), byte(x.Instance.Boot), byte(x.Confirmed))
-	return w.x.byLink[x.Tail.Link].append(b, perm)
+	return b
 }
 
 // encodeProposals appends proposals in an order that does not depend on when they were made.

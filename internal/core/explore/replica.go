@@ -29,6 +29,9 @@ func (w *world) hear(n *node, v *version) {
 	if n.early {
 		starts = nil
 	}
+	if next := slices.IndexFunc(starts, func(s catalog.HistoryStart) bool { return s.Epoch > n.log.end().Epoch }); w.x.fault == CutAtNext && next >= 0 {
+		starts = starts[next : next+1]
+	}
 	w.do(n, func(fx *partition.Effects) {
 		n.copy.Assign(partition.Assignment{Epoch: v.a.Epoch, Role: role, Starts: starts, Sets: sets}, fx)
 	})
@@ -177,15 +180,20 @@ func (w *world) progressed(n *node, f *feed) {
 }
 
 // append has an owner append an entry and feed it.
-func (w *world) append(n *node, mark bool) {
-	e := w.x.extend(n.log, n.copy.Epoch(), n.index, n.boot, mark)
+func (w *world) append(n *node, mark bool, r record) {
+	e := w.x.extend(n.log, n, mark, r)
 	if err := n.copy.Propose(e.batch, e.link); err != nil {
 		w.breaks("an owner cannot append: %v", err)
 		return
 	}
 	n.log = e
+	by := &w.ledger.wrote[n.copy.Epoch()]
+	if *by != (run{}) && *by != n.run() {
+		w.breaks("2: %s and %s append in epoch %d", *by, n.run(), n.copy.Epoch())
+	}
+	*by = n.run()
 	for i := range n.feeds {
-		if f := &n.feeds[i]; f.Takes(e.batch.Position) {
+		if f := &n.feeds[i]; !w.x.bounds.Direct && f.Takes(e.batch.Position) {
 			w.feed(n, f, 1)
 		}
 	}
@@ -198,6 +206,9 @@ func (w *world) feed(n *node, f *feed, count int) {
 }
 
 func (w *world) catchUp(n *node, f *feed) {
+	if w.x.bounds.Direct {
+		return
+	}
 	tail := n.copy.Tail().Position
 	from, ok := f.Behind(tail)
 	if !ok || !f.Read(from) {
@@ -207,8 +218,12 @@ func (w *world) catchUp(n *node, f *feed) {
 }
 
 func (w *world) extend(n *node, from int, m message) {
-	if !n.follows() || m.epoch != n.copy.Epoch() || n.heard.a.Owner != w.nodes[from].instance() {
+	stale := w.x.fault == StaleFrame && n.follows() && m.epoch < n.copy.Epoch()
+	if !stale && (!n.follows() || m.epoch != n.copy.Epoch() || n.heard.a.Owner != w.nodes[from].instance()) {
 		return
+	}
+	if stale {
+		m.epoch, m.at = n.copy.Epoch(), 0
 	}
 	for i := m.count - 1; i >= 0; i-- {
 		e := m.log.at(m.log.end().Position - uint64(i))
@@ -235,7 +250,7 @@ func (w *world) flush(n *node) {
 	if n.copy.Role() == partition.Owner {
 		w.admitLearners(n)
 		for i := range n.feeds {
-			if f := &n.feeds[i]; f.Tells(n.copy.Confirmed()) {
+			if f := &n.feeds[i]; !w.x.bounds.Direct && f.Tells(n.copy.Confirmed()) {
 				w.send(n, f.Node, message{kind: extend, epoch: n.copy.Epoch(), at: n.copy.Confirmed()})
 			}
 		}
@@ -247,41 +262,39 @@ func (w *world) flush(n *node) {
 	}
 }
 
-// seal takes the controller's question.
-func (w *world) seal(n *node) {
-	p := w.cat.v.a.Pending
-	if p == nil {
-		p = &catalog.Pending{Epoch: w.cat.v.a.Epoch, ID: "late"}
-	}
-	n.sealing = append(n.sealing, p.ID)
+// seal takes a controller's question.
+func (w *world) seal(n *node, r request) {
+	n.sealing = append(n.sealing, r)
 	var err error
-	w.do(n, func(fx *partition.Effects) { err = n.copy.Seal(p.Epoch, fx) })
+	w.do(n, func(fx *partition.Effects) { err = n.copy.Seal(r.epoch, fx) })
 	if err != nil {
 		n.sealing = n.sealing[:len(n.sealing)-1]
-		w.answer(n, control.Answer{Transition: p.ID, Instance: n.instance(), Refused: err.Error()})
+		w.tell("refuses %s: %v", r.id, err) // an answer that does not count
 	}
 	w.flush(n)
 }
 
 func (w *world) answerSeals(n *node) {
-	for _, id := range n.sealing {
+	for _, r := range n.sealing {
 		w.answer(n, control.Answer{
-			Transition: id, Instance: n.instance(), Tail: n.copy.Durable(), Confirmed: n.copy.Confirmed(), Damaged: n.copy.Damaged(),
+			Transition: r.id, Instance: n.instance(), Tail: n.copy.Durable(), Confirmed: n.copy.Confirmed(), Damaged: n.copy.Damaged(),
 		})
 	}
 	n.sealing = nil
 }
 
-// answer reaches the controller, which keeps what it is asked for.
+// answer reaches the controllers, which keep what they ask for.
 func (w *world) answer(n *node, a control.Answer) {
-	if a.Refused != "" {
-		w.tell("refuses %s: %s", a.Transition, a.Refused)
-	} else {
-		w.tell("answers %s: %d, confirmed %d", a.Transition, a.Tail.Position, a.Confirmed)
+	w.tell("answers %s: %d, confirmed %d", a.Transition, a.Tail.Position, a.Confirmed)
+	if p := w.cat.v.a.Pending; p != nil && p.ID == a.Transition && !w.answered(n) {
+		w.answers[n.index] = append([]control.Answer{a}, w.answers[n.index]...)
 	}
-	if p := w.cat.v.a.Pending; p != nil && p.ID == a.Transition {
-		w.answers[n.index] = &a
-	}
+}
+
+// answered reports whether a run of a node has answered a seal of the pending transition. What it says again is the same.
+func (w *world) answered(n *node) bool {
+	x := w.answers[n.index]
+	return len(x) > 0 && x[0].Instance == n.instance()
 }
 
 // choose has the controller choose by the answers of some nodes.
@@ -292,11 +305,15 @@ func (w *world) choose(of uint8, tie int) control.Decision {
 		a.Starts = nil
 	}
 	in := control.Input{Assignment: &a, W: wOf(&a, a.Eligible()), Links: map[uint64]batch.Link{}}
+	if w.x.fault == StartIsFloor && len(a.Starts) > 0 {
+		in.Floor = a.Starts[len(a.Starts)-1].Position
+	}
 	for i, x := range w.answers {
-		if of>>i&1 == 0 {
+		back := int(of >> (2 * i) & 3)
+		if back == 0 {
 			continue
 		}
-		y := *x
+		y := x[back-1]
 		if w.x.fault == WipedCounts {
 			y.Instance.Store = storeID(i, 0)
 		}
@@ -306,14 +323,15 @@ func (w *world) choose(of uint8, tie int) control.Decision {
 	if d.Verdict != control.Ask {
 		return d
 	}
-	n := w.nodes[nodeIndex(d.Owner.Node)]
-	if !n.up || n.instance() != d.Owner {
-		return control.Decision{}
-	}
-	in.Said = d.Owner
-	for _, at := range d.Positions {
-		if e := n.disk.log.at(at); e.end().Position == at {
-			in.Links[at] = e.end().Link
+	in.Said = d.Owner // it may have said so when it answered the seal
+	for i := range in.Answers {
+		if in.Answers[i].Instance != d.Owner {
+			continue
+		}
+		for _, at := range d.Positions {
+			if e := w.x.byLink[in.Answers[i].Tail.Link].at(at); e.end().Position == at {
+				in.Links[at] = e.end().Link
+			}
 		}
 	}
 	return control.Choose(in)

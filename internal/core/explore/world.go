@@ -18,14 +18,18 @@ type world struct {
 	own       [Nodes]bool // nodes that this world may change
 	ways      [Nodes][Nodes][]message
 	cat       *cat
-	versions  []*version // what not every node has heard, the last one included
-	answers   [Nodes]*control.Answer
+	versions  []*version              // what not every node has heard, the last one included
+	answers   [Nodes][]control.Answer // to seals of the pending transition, a run's each, the newest first
+	asked     uint64                  // the last epoch that a transition was recorded for: its seals may be on their way for ever
+	pending   pending
 	proposals []proposal
 	ledger    ledger
+	gateway   gateway
 	lost      []lostStore
 	used      used
 	broken    string // the rule that the last step broke
 	clogged   bool
+	long      bool // a log is longer than what is searched
 }
 
 // lostStore is a store that was wiped, as it was then. What it had said that it held, it held.
@@ -35,13 +39,21 @@ type lostStore struct {
 }
 
 // used counts against the bounds.
-type used struct{ appends, crashes, wipes, breaks uint8 }
+type used struct{ appends, crashes, wipes, breaks, cancels uint8 }
+
+// pending is what the controller knows that recorded the transition which is pending.
+type pending struct {
+	sent bool // its seals
+	// vain: there was no reason any more for it, so that it may have asked the catalog to withdraw it, before it sent any.
+	vain bool
+}
 
 // ledger is what owners have confirmed.
 type ledger struct {
 	tip   *entry
-	epoch uint64                        // of the owner that confirmed last
-	by    [MaxEpochs + 1]ident.Instance // who confirmed in each epoch
+	epoch uint64             // of the owner that confirmed last
+	by    [MaxEpochs + 1]run // who confirmed in each epoch
+	wrote [MaxEpochs + 1]run // who appended in each epoch
 }
 
 // node is one node: its disk, its copy, and what the loop of a replica keeps.
@@ -58,12 +70,20 @@ type node struct {
 	heard    *version
 	feeds    []feed
 	change   *partition.Change
-	changes  uint8    // counts them
-	sealing  []string // transitions whose seals wait
+	changes  uint8     // counts them
+	sealing  []request // that wait
 	saidHeld uint64
 	early    bool // it was cut already, for CutBeforePromise
 
-	enc [2][]byte // its encoding under each permutation, once it does not change any more
+	// Its encoding under each order of the nodes, and whichever it is, once it does not change any more.
+	enc [orders][]byte
+	own []byte
+}
+
+// request is a seal of a transition.
+type request struct {
+	epoch uint64
+	id    string
 }
 
 // disk is what a crash leaves.
@@ -107,6 +127,17 @@ const (
 	held
 )
 
+// run is an instance in few bytes; the zero run is nobody's.
+type run struct{ node, store, boot uint8 }
+
+func (n *node) run() run { return run{uint8(n.index), n.store, uint8(n.boot)} }
+
+// String is the instance's name.
+func (r run) String() string {
+	n := node{index: int(r.node), store: r.store, boot: uint64(r.boot)}
+	return n.instance().String()
+}
+
 func (n *node) instance() ident.Instance {
 	return ident.Instance{Node: nodeName(n.index), Store: storeID(n.index, n.store), Boot: n.boot}
 }
@@ -121,7 +152,7 @@ func (n *node) image() partition.Image {
 
 func (n *node) clone() *node {
 	c := *n
-	c.enc = [2][]byte{}
+	c.enc, c.own = [orders][]byte{}, nil
 	c.copy = n.copy.Clone()
 	c.feeds = slices.Clone(n.feeds)
 	for i := range c.feeds {
@@ -153,7 +184,7 @@ func (x *explorer) begin() *world {
 // settle lets everything become durable and arrive.
 func (w *world) settle() {
 	for moved := true; moved; {
-		moved = false
+		moved = w.settleDirect()
 		for _, n := range w.nodes {
 			for w.durable(w.mine(n.index)) {
 				moved = true
@@ -199,7 +230,7 @@ func (w *world) tell(format string, args ...any) {
 // send puts a message on its way, if there is a session.
 func (w *world) send(from *node, to string, m message) {
 	i := nodeIndex(to)
-	if !w.nodes[i].up || i == from.index {
+	if w.x.bounds.Direct || !w.nodes[i].up || i == from.index {
 		return
 	}
 	way := w.ways[from.index][i]
@@ -242,6 +273,9 @@ func (w *world) discard() {
 			}
 			c := &w.nodes[to].copy
 			late := func(m message) bool {
+				if m.kind == extend && w.x.fault == StaleFrame {
+					return false
+				}
 				if m.kind == probe || m.kind == extend {
 					return m.epoch < c.Promise() || c.Role() == partition.Owner && m.epoch == c.Epoch()
 				}
@@ -257,15 +291,28 @@ func (w *world) discard() {
 // overhear lets copies hear at once what says nothing to them: that a transition is recorded.
 func (w *world) overhear() {
 	for i, n := range w.nodes {
-		if !n.up || n.heard == w.cat.v || n.copy.Role() == partition.Owner || n.copy.Applying() {
-			continue
-		}
-		next := w.versions[slices.Index(w.versions, n.heard)+1]
-		was, is := n.heard.a, next.a
-		if was.Epoch == is.Epoch && was.Pending != is.Pending && is.Owner != n.instance() {
-			w.mine(i).heard = next
+		for n.up && n.heard != w.cat.v && !n.copy.Applying() && w.idle(n, w.following(n)) {
+			n = w.mine(i)
+			n.heard = w.following(n)
 		}
 	}
+}
+
+// following is the version after the one that a node has heard.
+func (w *world) following(n *node) *version {
+	return w.versions[slices.Index(w.versions, n.heard)+1]
+}
+
+// idle reports whether a version says nothing to a node, but that a transition is recorded or withdrawn.
+func (w *world) idle(n *node, v *version) bool {
+	was, is := n.heard.a, v.a
+	if was.Epoch != is.Epoch || (was.Pending == nil) == (is.Pending == nil) {
+		return false
+	}
+	if n.copy.Role() != partition.Owner {
+		return is.Owner != n.instance()
+	}
+	return is.Owner == n.instance() && n.copy.Epoch() == is.Epoch && len(is.Learners) == 0 && n.change == nil && w.x.fault != SurvivorsConfirm
 }
 
 // forget drops the versions that every node has left behind.
@@ -379,12 +426,24 @@ func (w *world) perform(n *node, e *partition.Effect) {
 		n.step = e
 		if w.x.fault == SealedBeforeSync {
 			w.do(n, n.copy.Saved)
+		} else if w.x.bounds.Lazy {
+			w.promise(n)
 		}
-	case partition.SaveRole, partition.FindTail:
-		n.step = e
+	case partition.SaveRole:
+		if n.step = e; w.x.bounds.Lazy && e.Role != partition.Owner {
+			w.durable(n)
+		}
+	case partition.FindTail:
+		if n.step = e; w.x.bounds.Direct {
+			n.step = nil
+			w.findTail(n, e)
+		}
 	case partition.DropEnd:
 		n.step = e
 		n.log = n.log.at(e.Tail.Position)
+		if w.x.bounds.Lazy && n.copy.Becoming() != partition.Owner {
+			w.durable(n)
+		}
 	case partition.WriteMark:
 		for i := range n.feeds {
 			w.probe(n, &n.feeds[i])
@@ -393,7 +452,8 @@ func (w *world) perform(n *node, e *partition.Effect) {
 		if tip := w.ledger.tip; e.Epoch > w.ledger.epoch && !n.log.extends(tip) {
 			w.breaks("1: %s owns epoch %d with the log %s, and %s is confirmed", nodeName(n.index), e.Epoch, n.log, tip)
 		}
-		w.append(n, true)
+		w.long = w.long || w.x.bounds.Entries > 0 && int(n.log.end().Position) >= w.x.bounds.Entries
+		w.append(n, true, record{})
 	case partition.Assumed:
 		w.tell("is %s of epoch %d", e.Role, e.Epoch)
 		n.feeds, n.change = nil, nil

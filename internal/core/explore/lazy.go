@@ -1,0 +1,71 @@
+package explore
+
+// What becomes durable when, with Bounds.Lazy, and what is left out.
+//
+//   - A batch that was written becomes durable when something depends on that: before it is reported, which the owner's own sync of it goes along
+//     with; before a promise or a role, which stand behind it in the journal; or before a crash, after which any number of the batches that were
+//     on their way may be there. A sync that nothing depended on yet can be taken later: it changes its own node alone, and no step of another
+//     node or of the catalog asks for it. With the owner's own sync no more is confirmed than by a report, as long as W is above 1.
+//   - A promise becomes durable in the step that asks for it, and with it the batches before it in the journal. The copy obeys nobody below it
+//     from that step on either way, and if it ends before, what it said of the promise was nothing: then it may as well have ended before the step.
+//   - So do a cut and a role that is not the owner's: the whole of what an assignment asks of a follower is done in the step that hears of it. A
+//     seal that comes in between finds the log as it is before that step, or after it; which role the disk has then decides nothing, for the promise is
+//     above both. A copy that ends in between hears of the same assignment when it comes back.
+//   - No seal comes to a copy after its transition was committed. It could as well have come before: the copy does not know of the commit, and its
+//     answer is none that was chosen by. Whom it follows in the old epoch feeds it before the commit, too.
+//   - A copy says where its log ends in the step in which it is fed or reports for the first time. Nothing else comes of it.
+//   - Other copies are not told what is confirmed, and there are no snapshots, which hold no more than that. What a copy knows of it has a part in
+//     three decisions: no owner is chosen below it, no log is cut below it, and an owner confirms nothing below it. Each would be a broken rule
+//     with or without that knowledge, because every choice, cut and confirm is held against all that was ever confirmed (checkChoice, drop,
+//     advanced). So, as long as no rule is broken, it changes nothing.
+//
+// TestLazy finds the same states with and without.
+
+// pressed reports whether a node's writes are to become durable in steps: a cut or a role waits behind them.
+func (n *node) pressed() bool {
+	return n.step != nil || n.copy.Applying() || len(n.sealing) > 0
+}
+
+// promise makes durable what a node promises, and all that it has written before.
+func (w *world) promise(n *node) {
+	for n.copy.InFlight() > 0 {
+		w.durable(n)
+	}
+	w.durable(n)
+}
+
+// crashes are the ways in which a node may end.
+func (w *world) crashes(n *node) []Action {
+	out := []Action{{Kind: Crash, A: uint8(n.index)}}
+	for k := 1; w.x.bounds.Lazy && !n.pressed() && k <= n.copy.InFlight(); k++ {
+		out = append(out, Action{Kind: Crash, A: uint8(n.index), C: uint8(k)})
+	}
+	return out
+}
+
+// reportable reports whether a copy may report that it is durable up to a position, and anything comes of it.
+func (w *world) reportable(o, c *node, f *feed, upTo uint64) bool {
+	if upTo < c.copy.Durable().Position || upTo > c.log.end().Position || o.pressed() {
+		return false
+	}
+	known := uint64(0)
+	if f.Standing() {
+		known = f.Durable()
+	}
+	return upTo > known && (o.learns() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
+}
+
+// reportLazily makes what is reported durable on both, and reports it.
+func (w *world) reportLazily(of, with int, upTo uint64) {
+	o, c := w.mine(of), w.mine(with)
+	for o.copy.Durable().Position < min(upTo, o.log.end().Position) {
+		w.durable(o)
+	}
+	for w.x.fault != HeldBeforeSync && c.copy.Durable().Position < upTo {
+		w.durable(c)
+	}
+	if f := w.feedOf(o, with, message{epoch: o.copy.Epoch()}); !f.Standing() {
+		w.stand(of, with)
+	}
+	w.report(of, with)
+}

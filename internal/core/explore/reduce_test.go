@@ -1,0 +1,121 @@
+package explore
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
+)
+
+// sight is what a state shows of the catalog, of what is confirmed, and of the copies: their logs and roles, and with all their disks, what
+// they have promised and know to be confirmed. How messages, reports and syncs stand is left out.
+func (w *world) sight(all bool) string {
+	var least []byte
+	for perm := range w.x.perms {
+		p := &w.x.perms[perm]
+		store := func(s ident.StoreID) byte { return storeCode(s, p) }
+		b := w.ledger.tip.append([]byte(w.cat.v.enc[perm]))
+		b = append(b, byte(w.ledger.epoch), w.used.crashes, w.used.cancels)
+		var at [Nodes]int
+		for i, to := range p {
+			at[to] = i
+		}
+		for _, i := range at {
+			n := w.nodes[i]
+			b = append(b, bits(n.up), store(n.instance().Store))
+			if !n.up {
+				b = n.disk.log.append(b)
+				continue
+			}
+			log := n.log
+			if n.step != nil && n.step.Kind == partition.FindTail {
+				log = log.at(n.step.Cut.Position)
+			}
+			role, epoch := n.copy.Role(), n.copy.Epoch()
+			if is := n.copy.Becoming(); !all && is != partition.None && is != partition.Owner {
+				role, epoch = is, n.heard.a.Epoch // as good as done
+				if cut, ok := partition.CutTo(n.heard.a.Starts, log.end(), epoch); ok {
+					log = log.at(cut.Position)
+				}
+			}
+			if !all && role == partition.Sealed {
+				epoch = 0 // its promise is above it
+			}
+			b = log.append(append(b, byte(role), byte(epoch)))
+			if floor := n.copy.Floor(); floor > 0 && floor == n.copy.Confirmed() {
+				b = append(b, byte(n.copy.Confirmed()))
+			}
+			if all {
+				b = append(b, byte(n.copy.Confirmed()), byte(n.copy.Promise()), byte(n.disk.role), byte(n.disk.epoch), byte(len(n.sealing)))
+				b = n.disk.log.append(b)
+			}
+		}
+		if least == nil || bytes.Compare(b, least) < 0 {
+			least = b
+		}
+	}
+	return string(least)
+}
+
+// sights are what the states within bounds show, and how many states there are.
+func sights(b Bounds, all bool) (seen map[string]bool, told map[string]string, states int) {
+	seen = map[string]bool{}
+	told = map[string]string{}
+	reach(b, (*world).key, func(w *world, _ string, known bool) {
+		if !known {
+			states++
+			seen[w.sight(all)] = true
+			told[w.sight(all)] = w.describe()
+		}
+	})
+	return seen, told, states
+}
+
+// compare fails where one search shows what another does not.
+func compare(t *testing.T, b Bounds, more, less map[string]bool, tm, tl map[string]string) {
+	t.Helper()
+	missing, surplus := 0, 0
+	for s := range more {
+		if !less[s] {
+			if missing++; missing < 3 {
+				t.Logf("missed %q\n%s", s, tm[s])
+			}
+		}
+	}
+	for s := range less {
+		if !more[s] {
+			if surplus++; surplus < 2 {
+				t.Logf("new %q\n%s", s, tl[s])
+			}
+		}
+	}
+	if missing > 0 || surplus > 0 {
+		t.Errorf("%+v: of %d sights %d are missed, %d are new", b, len(more), missing, surplus)
+	}
+}
+
+// TestReductions finds that searches which leave schedules out come to the same as those that do not.
+func TestReductions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	for _, b := range []Bounds{
+		{Copies: 3, Epochs: 2, Crashes: 1},
+		{Copies: 3, Epochs: 2, Suspect: true, Overlap: true, Cancels: 1},
+		{Copies: 3, Epochs: 1, Crashes: 1, Wipes: 1},
+		{Copies: 2, Epochs: 1},
+		{Copies: 3, Epochs: 2, Appends: 1, Suspect: true},
+	} {
+		queues, direct, lazy := b, b, b
+		direct.Direct = true
+		lazy.Direct, lazy.Lazy = true, true
+		q, tq, nq := sights(queues, true)
+		d, td, nd := sights(direct, true)
+		compare(t, b, q, d, tq, td)
+		d, td, _ = sights(direct, false)
+		l, tl, nl := sights(lazy, false)
+		compare(t, b, d, l, td, tl)
+		t.Logf("%+v: %d states with queues, %d direct, %d lazy", b, nq, nd, nl)
+	}
+}
