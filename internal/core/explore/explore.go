@@ -50,7 +50,7 @@ type Bounds struct {
 	Crashes   int
 	Wipes     int // stores lost while their node is down
 	Breaks    int // sessions that end, and answers of the catalog that are lost
-	Cancels   int // transitions that are withdrawn
+	Cancels   int // transitions that are withdrawn and leave something behind; 0: none is
 	Queue     int // messages on their way in one direction; what would exceed it is not searched
 	Depth     int // steps after the beginning; 0: all
 	States    int // the search ends after so many; 0: never

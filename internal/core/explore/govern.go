@@ -138,25 +138,31 @@ func (w *world) record() bool {
 		return false
 	}
 	p := control.Pend(now, why, 0)
-	p.Cause = "" // states do not differ by it
+	p.Cause, p.By = "", nil // states do not differ by it
 	w.must(catalog.RecordPending(now.Partition, now.Version, p))
 	w.asked = max(w.asked, p.Epoch)
 	w.pending = pending{vain: control.MayCancel(w.reason(false), true, false)}
 	return true
 }
 
+// trails reports whether one more transition that is withdrawn leaves anything behind: versions that are to be heard, proposals that are to be
+// decided on. Where it does not, such transitions are not counted.
+func (w *world) trails() bool {
+	return len(w.versions) > 1 || len(w.proposals) > 0 || len(w.cat.v.a.Learners) > 0
+}
+
 // cancel withdraws the transition that is pending, if the controller that recorded it may, or has done so before it sent anything: then
 // another may have sealed meanwhile.
 func (w *world) cancel() bool {
 	now := w.cat.v.a
-	if now.Pending == nil || w.x.bounds.Cancels == 0 || len(w.versions) > 1 && int(w.used.cancels) >= w.x.bounds.Cancels {
+	if now.Pending == nil || w.x.bounds.Cancels == 0 || w.trails() && int(w.used.cancels) >= w.x.bounds.Cancels {
 		return false
 	}
 	at := control.MayCancel(w.reason(false), true, w.pending.sent)
 	if !at && !(w.x.bounds.Overlap && w.pending.vain && !w.pending.sent) && w.x.fault != CancelUnanswered {
 		return false
 	}
-	if len(w.versions) > 1 { // else all have heard of everything, and one more leaves nothing behind
+	if w.trails() {
 		w.used.cancels++
 	}
 	w.must(catalog.CancelPending(now.Partition, now.Version, now.Pending.ID))

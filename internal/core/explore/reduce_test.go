@@ -16,7 +16,7 @@ func (w *world) sight(all bool) string {
 		p := &w.x.perms[perm]
 		store := func(s ident.StoreID) byte { return storeCode(s, p) }
 		b := w.ledger.tip.append([]byte(w.cat.v.enc[perm]))
-		b = append(b, byte(w.ledger.epoch), w.used.crashes, w.used.cancels)
+		b = append(b, byte(w.ledger.epoch), w.used.crashes)
 		var at [Nodes]int
 		for i, to := range p {
 			at[to] = i
@@ -43,7 +43,7 @@ func (w *world) sight(all bool) string {
 				epoch = 0 // its promise is above it
 			}
 			b = log.append(append(b, byte(role), byte(epoch)))
-			if floor := n.copy.Floor(); floor > 0 && floor == n.copy.Confirmed() {
+			if floor := n.copy.Floor(); role == partition.Owner && floor > 0 && floor == n.copy.Confirmed() {
 				b = append(b, byte(n.copy.Confirmed()))
 			}
 			if all {
@@ -59,43 +59,33 @@ func (w *world) sight(all bool) string {
 }
 
 // sights are what the states within bounds show, and how many states there are.
-func sights(b Bounds, all bool) (seen map[string]bool, told map[string]string, states int) {
+func sights(b Bounds, all bool) (seen map[string]bool, states int) {
 	seen = map[string]bool{}
-	told = map[string]string{}
 	reach(b, (*world).key, func(w *world, _ string, known bool) {
 		if !known {
 			states++
 			seen[w.sight(all)] = true
-			told[w.sight(all)] = w.describe()
 		}
 	})
-	return seen, told, states
+	return seen, states
 }
 
-// compare fails where one search shows what another does not.
-func compare(t *testing.T, b Bounds, more, less map[string]bool, tm, tl map[string]string) {
+// compare fails where one search does not show what another does, or, if they are to be alike, shows more.
+func compare(t *testing.T, b Bounds, all, less map[string]bool, alike bool) {
 	t.Helper()
-	missing, surplus := 0, 0
-	for s := range more {
+	missing := 0
+	for s := range all {
 		if !less[s] {
-			if missing++; missing < 3 {
-				t.Logf("missed %q\n%s", s, tm[s])
-			}
+			missing++
 		}
 	}
-	for s := range less {
-		if !more[s] {
-			if surplus++; surplus < 2 {
-				t.Logf("new %q\n%s", s, tl[s])
-			}
-		}
-	}
-	if missing > 0 || surplus > 0 {
-		t.Errorf("%+v: of %d sights %d are missed, %d are new", b, len(more), missing, surplus)
+	if surplus := len(less) + missing - len(all); missing > 0 || alike && surplus > 0 {
+		t.Errorf("%+v: of %d sights %d are missed, %d are new", b, len(all), missing, surplus)
 	}
 }
 
-// TestReductions finds that searches which leave schedules out come to the same as those that do not.
+// TestReductions finds that searches which leave schedules out come to the same as those that do not. With queues, a copy is not told by
+// itself what is confirmed while it has something to answer; direct searches tell it at any time, and so show more of what copies may know.
 func TestReductions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
@@ -110,12 +100,12 @@ func TestReductions(t *testing.T) {
 		queues, direct, lazy := b, b, b
 		direct.Direct = true
 		lazy.Direct, lazy.Lazy = true, true
-		q, tq, nq := sights(queues, true)
-		d, td, nd := sights(direct, true)
-		compare(t, b, q, d, tq, td)
-		d, td, _ = sights(direct, false)
-		l, tl, nl := sights(lazy, false)
-		compare(t, b, d, l, td, tl)
+		q, nq := sights(queues, true)
+		d, nd := sights(direct, true)
+		compare(t, b, q, d, false)
+		d, _ = sights(direct, false)
+		l, nl := sights(lazy, false)
+		compare(t, b, d, l, true)
 		t.Logf("%+v: %d states with queues, %d direct, %d lazy", b, nq, nd, nl)
 	}
 }

@@ -264,6 +264,8 @@ func (w *world) flush(n *node) {
 
 // seal takes a controller's question.
 func (w *world) seal(n *node, r request) {
+	// What another transition to the same epoch was answered counts for nothing any more.
+	n.sealing = slices.DeleteFunc(n.sealing, func(o request) bool { return o.epoch == r.epoch })
 	n.sealing = append(n.sealing, r)
 	var err error
 	w.do(n, func(fx *partition.Effects) { err = n.copy.Seal(r.epoch, fx) })
