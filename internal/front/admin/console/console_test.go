@@ -388,6 +388,30 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestWithdrawn: a suspicion that was wrong left the owner where it was.
+func TestWithdrawn(t *testing.T) {
+	f := whole()
+	e := f.all[0]
+	e.After.Owner, e.Outcome, e.Reason = ident.Instance{}, evidence.Cancelled, "nothing was a reason any more"
+	e.Sealed, e.Chosen, e.Committed, e.Serving, e.FirstConfirm, e.Answers, e.Cuts = 0, 0, 0, 0, 0, nil, nil
+	now := noon
+	c := console(f, &now)
+	for path, says := range map[string][]string{
+		"transitions":               {"n2 stays", "cancelled", `<td class="n wide">7.0` + thin + "ms</td>"},
+		"transition?id=1%2F0-2-abc": {"n2 (epoch 1) stays", "nothing was a reason any more", "until the last moment below", "No copy has answered"},
+	} {
+		w := ask(c, "watch", "/console/"+path)
+		for _, text := range says {
+			if !strings.Contains(w.Body.String(), text) {
+				t.Errorf("%s: no %q in %s", path, text, w.Body)
+			}
+		}
+		if strings.Contains(w.Body.String(), "not known") || strings.Contains(w.Body.String(), "nobody") {
+			t.Errorf("%s: something is still to come: %s", path, w.Body)
+		}
+	}
+}
+
 // TestEmpty: a cluster that has nothing yet.
 func TestEmpty(t *testing.T) {
 	f := &fake{picture: Picture{Overview: admin.Overview{Node: "one", Ready: true}, Nodes: []admin.Node{{Name: "one", Live: true, Health: "ok"}}}}

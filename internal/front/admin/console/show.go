@@ -187,6 +187,12 @@ type change struct {
 	Pause int64 // microseconds from the last confirm to the first; 0: not known
 }
 
+// Withdrawn reports whether the old owner kept what it had.
+func (c change) Withdrawn() bool { return c.Outcome == evidence.Cancelled }
+
+// Ended reports whether no more moments will come: nobody was chosen.
+func (c change) Ended() bool { return c.Outcome == evidence.Cancelled || c.Outcome == evidence.Refused }
+
 func changesOf(all []*evidence.Evidence) []change {
 	out := make([]change, 0, len(all))
 	for _, e := range all {
