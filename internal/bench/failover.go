@@ -314,8 +314,35 @@ func (f *failover) strike(ctx context.Context, tell func(string)) error {
 	if !wait(ctx, f.plan.After) {
 		return errors.New("interrupted")
 	}
+	if err := f.awaitService(ctx, killed); err != nil {
+		return err
+	}
 	f.measure(from, killed, f.crowd.now())
 	return nil
+}
+
+// serviceTimeout bounds how much longer the load goes on where not every resource serves again.
+const serviceTimeout = 30 * time.Second
+
+// awaitService lets the load go on until every resource has confirmed what was sent after the kill, so that a pause is measured to its end.
+func (f *failover) awaitService(ctx context.Context, killed time.Duration) error {
+	for deadline := time.Now().Add(serviceTimeout); time.Now().Before(deadline); {
+		serving := 0
+		for _, l := range f.crowd.lanes {
+			l.mu.Lock()
+			if _, ok := l.book.Served(killed); ok {
+				serving++
+			}
+			l.mu.Unlock()
+		}
+		if serving == len(f.crowd.lanes) {
+			return nil
+		}
+		if !wait(ctx, 100*time.Millisecond) {
+			return errors.New("interrupted")
+		}
+	}
+	return nil // the pause lasts until the load ends
 }
 
 // measure reads the pauses from the books.
