@@ -27,7 +27,9 @@ func (n *Node) place(r *catalog.Resource) (ident.Instance, []catalog.Member) {
 
 // voters gives the controller the members of the catalog's consensus.
 func (n *Node) voters(done func(controller.Members)) {
-	n.consensus.Status(func(s consensus.Status) { done(controller.Members{Self: s.ID, Voters: s.Voters, Learners: s.Learners, Ready: s.Ready}) })
+	n.consensus.Status(func(s consensus.Status) {
+		done(controller.Members{Self: s.ID, Voters: s.Voters, Learners: s.Learners, Ready: s.Ready})
+	})
 }
 
 // changeVoters changes the members of the catalog's consensus.
