@@ -333,9 +333,13 @@ func (s *survey) copies() {
 			})
 		}
 		if x.Stuck != "" {
+			what := "1 dead letter is kept: "
+			if x.DeadLetters != 1 {
+				what = fmt.Sprintf("%d dead letters are kept: ", x.DeadLetters)
+			}
 			s.add(Condition{
-				Code: DeadLetterStuck, Subject: name, What: fmt.Sprintf("%d dead letters are kept: %s", x.DeadLetters, x.Stuck), Limit: ResourcePressure,
-				Ends: "their exchange takes them, or the policy names another", Next: show,
+				Code: DeadLetterStuck, Subject: name, What: what + x.Stuck, Next: show,
+				Ends: "the exchange that the queue names for them is there and takes them",
 			})
 		}
 	}

@@ -100,7 +100,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 		}},
 		"a learner is on its way": {func(k *Known) { k.Copies[2].Learns, k.Copies[2].Moved = true, k.Now-59_999 }, nil},
 		"a dead letter is stuck": {func(k *Known) { k.Copies[0].DeadLetters, k.Copies[0].Stuck = 3, "no exchange dlx" }, []string{
-			"dead-letter-stuck | q | 3 dead letters are kept: no exchange dlx | resource pressure | their exchange takes them, or the policy names another | tanist status q",
+			"dead-letter-stuck | q | 3 dead letters are kept: no exchange dlx |  | the exchange that the queue names for them is there and takes them | tanist status q",
 		}},
 	})
 }
