@@ -7,6 +7,8 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/evidence"
+	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 func offer(s *site, es ...*evidence.Evidence) { s.a.Offer(es) }
@@ -83,7 +85,7 @@ func TestWhatIsWithdrawnIsKeptAsThat(t *testing.T) {
 	cancelled.Outcome, cancelled.Reason = evidence.Cancelled, "wrong"
 	offer(w.sites[0], &cancelled)
 	w.all()
-	if es := w.sameOf(p); len(es) != 1 || es[0].Outcome != evidence.Cancelled || es[0].Reason != "wrong" {
+	if es := w.sameOf(p); len(es) != 1 || es[0].Outcome != evidence.Cancelled || es[0].Reason != "wrong" || es[0].Committed != 0 {
 		t.Fatalf("withdrawn: %s", list(es))
 	}
 	next := w.pend(p, w.sites[1]) // to the same epoch
@@ -138,6 +140,36 @@ func TestWhatBecameOfItIsNotLost(t *testing.T) {
 	if es := w.sameOf(p); len(es) != 1 || es[0].Serving != 55 || es[0].FirstConfirm != 77 {
 		t.Fatalf("kept %s", list(es))
 	}
+}
+
+// A node is behind by two epochs, and hears of the second once more just as its catalog has caught up: the first is still true.
+func TestAnEarlierRecordIsNotLostForALaterOne(t *testing.T) {
+	w := newWorld(t, 8, 2)
+	p := w.declare(1)[0]
+	w.all()
+	var last *evidence.Evidence
+	for range 2 {
+		last = w.pend(p, w.sites[1])
+		offer(w.sites[0], last)
+		w.run()
+		w.commit(last)
+	}
+	s := w.sites[1]
+	told := evidence.Append(nil, last)
+	a := s.a
+	s.a = Open(Env{ // takes what the catalog's changes say, and keeps nothing of it
+		Loop: s.node.Dedicated("other"), Clock: a.env.Clock, Trace: a.env.Trace, FS: vfs.NewMemory(1), View: a.env.View, Send: a.env.Send, Ahead: a.env.Send,
+	})
+	s.apply()
+	s.a = a
+	a.Deliver("n1", protocol.Evidence{Records: [][]byte{told}})
+	w.run()
+	a.Apply(s.state.Changes())
+	w.run()
+	if es := a.Of(p); len(es) != 2 {
+		t.Fatalf("kept %s", list(es))
+	}
+	w.proven(p, a.Of(p))
 }
 
 // A resource is deleted while a transition of it is under way, and while a node is down that has its record.

@@ -77,8 +77,8 @@ func (a *Archive) conclude(e *evidence.Evidence, at int64) {
 	if c.Outcome == "" {
 		c.Outcome = evidence.Committed
 	}
-	if a.mine[e.ID] {
-		delete(a.mine, e.ID)
+	mine := a.mine[e.ID]
+	if delete(a.mine, e.ID); mine && c.Outcome == evidence.Committed {
 		word := evidence.Became{Committed: at}
 		c.Became, _ = c.Became.Merge(word)
 		a.later = append(a.later, evidence.Facts(e.Partition, e.After.Epoch, word))
@@ -117,11 +117,11 @@ func (a *Archive) known(before, after *evidence.Evidence) {
 	}
 }
 
-// close drops the open records that a concluded one leaves no room for: those of its transition, and of its epoch and below where it was
-// committed. The lock is held.
+// close drops the open records that a concluded one leaves no room for: those of its transition, and of its epoch where it was committed.
+// Those of earlier epochs may be true: the catalog will say. The lock is held.
 func (a *Archive) close(e *evidence.Evidence) {
-	a.setOpen(e.Partition, slices.DeleteFunc(a.open[e.Partition], func(x *evidence.Evidence) bool {
-		return x.ID == e.ID || e.Outcome == evidence.Committed && x.After.Epoch <= e.After.Epoch
+	a.setOpen(e.Partition, slices.DeleteFunc(slices.Clone(a.open[e.Partition]), func(x *evidence.Evidence) bool {
+		return x.ID == e.ID || e.Outcome == evidence.Committed && x.After.Epoch == e.After.Epoch
 	}))
 }
 
