@@ -77,7 +77,9 @@ func (c *client) outcome(outcomes <-chan amqp.Confirmation, waiting map[uint64]u
 		c.r.confirmed(e)
 		return nil
 	}
-	c.r.fault(c, "nack of message %d", id)
+	if !c.r.refusals(c) {
+		c.r.fault(c, "nack of message %d", id)
+	}
 	c.r.see(e)
 	return nil
 }

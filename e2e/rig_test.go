@@ -31,6 +31,7 @@ type rig struct {
 	began    time.Time
 	runs     []uint64 // by node
 	leaving  []bool   // by node: it has been told to stop, and may still take who connects
+	excused  []bool   // by node: it may refuse what its clients publish
 	messages uint64
 	numbers  uint64          // sessions, lanes and readers
 	sessions map[uint64]seat // where each was opened
@@ -50,7 +51,7 @@ type seat struct {
 
 func newRig(t *testing.T, nodes ...*broker) *rig {
 	r := &rig{
-		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)), leaving: make([]bool, len(nodes)),
+		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)), leaving: make([]bool, len(nodes)), excused: make([]bool, len(nodes)),
 		sessions: map[uint64]seat{}, settles: map[string][]check.Event{}, gaps: map[string]time.Duration{},
 	}
 	t.Cleanup(r.dump)
@@ -168,6 +169,21 @@ func (r *rig) leave(node int) {
 	defer r.mu.Unlock()
 	r.ends(node)
 	r.leaving[node] = true
+}
+
+// excuse says whether a node may refuse what its clients publish: one that owned something and was halted finds no copies when it goes on,
+// until it hears that another owns.
+func (r *rig) excuse(node int, may bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.excused[node] = may
+}
+
+// refusals reports whether a client may be refused.
+func (r *rig) refusals(c *client) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.excused[c.seat.node]
 }
 
 func (r *rig) isBack(node int) {
