@@ -23,12 +23,14 @@ const (
 	ActWithout Act = "without"
 	// ActController kills an owner, and kills, halts or cuts off the controller's node in the middle of the transitions that follow.
 	ActController Act = "controller"
+	// ActWipe has a node of five lose its disk and another be killed, while the only other copy of something is behind.
+	ActWipe Act = "wipe"
 	// ActRelay takes an owner away, and as it comes back kills its successor.
 	ActRelay Act = "relay"
 )
 
 // Acts are all acts.
-var Acts = []Act{ActNone, ActWithout, ActController, ActRelay}
+var Acts = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe}
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -74,6 +76,8 @@ func (w *world) act() bool {
 		ok = g.controller()
 	case ActRelay:
 		ok = g.relay()
+	case ActWipe:
+		ok = g.wipe()
 	}
 	if !ok {
 		return false
@@ -101,6 +105,7 @@ func (g *stage) take(s *site) {
 	w := g.w
 	how := g.rng.IntN(5)
 	w.say("AWAY %s, way %d", s.name, how)
+	w.disturb("")
 	if how == 0 {
 		s.crash(g.rng.Uint64())
 		g.away = append(g.away, func() {
@@ -229,6 +234,51 @@ func (g *stage) relay() bool {
 		return !w.failed()
 	}
 	return g.served("service without "+next.name, next)
+}
+
+// wipe has one follower of something be behind, and then the other lose its disk and the owner be killed. What was confirmed with the help of
+// the lost disk is then on the owner's alone, and nobody may be chosen before it is back.
+func (g *stage) wipe() bool {
+	w := g.w
+	t := w.targets[g.rng.IntN(len(w.targets))]
+	owner := w.ownerOf(t)
+	if len(w.sites) < 5 || owner == nil || t.memory || t.maker {
+		return true
+	}
+	var copies []*site
+	w.each(func(r *catalog.Resource, a *catalog.Assignment) {
+		if r.Name == t.spec.Name && len(copies) == 0 {
+			for _, f := range a.Followers {
+				i := slices.IndexFunc(w.sites, func(s *site) bool { return s.name == f.Node })
+				copies = append(copies, w.sites[i])
+			}
+		}
+	})
+	if len(copies) != 2 {
+		return true
+	}
+	behind, lost := copies[0], copies[1]
+	if g.rng.IntN(2) == 0 {
+		behind, lost = lost, behind
+	}
+	owner.doubt(silenced)
+	behind.doubt(silenced)
+	w.net.Cut(owner.name, behind.name)
+	w.sim.RunFor(between(g.rng.Uint64(), 50*time.Millisecond, 500*time.Millisecond))
+	if w.failed() || owner.host == nil || lost.host == nil {
+		return !w.failed()
+	}
+	w.say("%s loses its disk, %s is killed, %s is behind", lost.name, owner.name, behind.name)
+	lost.crash(g.rng.Uint64())
+	lost.fresh()
+	owner.crash(g.rng.Uint64())
+	w.net.Restore(owner.name, behind.name)
+	lost.boot()
+	w.sim.RunFor(between(g.rng.Uint64(), 500*time.Millisecond, 4*time.Second))
+	if owner.host == nil {
+		owner.boot()
+	}
+	return !w.failed()
 }
 
 // served waits until everything is served by other nodes than one: a publish to each resource is answered.

@@ -4,8 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tanist/tanist/check"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
@@ -19,31 +22,65 @@ func TestFaultsPlantedInClustersAreFound(t *testing.T) {
 		plant  func() plant
 		faults []Fault
 		says   []string // one of them
+		act    Act
+		nodes  int // 3 if 0
 	}{
-		{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultPower}, []string{"was durable up to"}},
+		{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultPower}, []string{"was durable up to"}, "", 0},
 		{
 			"followers say that they hold what they have not synced", func() plant { return hasty{} },
 			[]Fault{},
 			[]string{"copies hold durably"},
+			"", 0,
 		},
-		{"W from survivors", func() plant { return survivors{} }, []Fault{FaultKill}, []string{"copies hold durably"}},
-		{"seal without a durable promise", func() plant { return noPromise{} }, []Fault{FaultPower}, []string{"was promised"}},
-		{"resend out of order", func() plant { return &swap{} }, []Fault{FaultBreak, FaultStall}, []string{string(check.RuleOrder)}},
+		{"W from survivors", func() plant { return survivors{} }, []Fault{FaultKill}, []string{"copies hold durably"}, "", 0},
+		{"seal without a durable promise", func() plant { return noPromise{} }, []Fault{FaultPower}, []string{"was promised"}, "", 0},
+		{"resend out of order", func() plant { return &swap{} }, []Fault{FaultBreak, FaultStall}, []string{string(check.RuleOrder)}, "", 0},
 		{
 			"a stale frame replayed", func() plant { return &stale{} },
 			[]Fault{},
 			[]string{string(check.RuleDuplicate), string(check.RuleLost), string(check.RuleReader)},
+			"", 0,
 		},
 		{
 			"a settle that is lost", func() plant { return loseSettles{} },
 			[]Fault{FaultPower},
 			[]string{string(check.RuleSettled), string(check.RuleCursor)},
+			"", 0,
+		},
+		{
+			"a restarted owner keeps its epoch", func() plant { return sameBoot{} },
+			[]Fault{FaultKill, FaultPower},
+			[]string{
+				string(check.RuleEpoch), "no service", "no copies of everything", "another history than what was confirmed",
+				"nothing of that was done to", "no outcome of every publish", "copies hold durably",
+			},
+			"", 0,
+		},
+		{"cut before promise", func() plant { return cutFirst{} }, []Fault{FaultBoot, FaultPower}, []string{"was promised"}, ActRelay, 0},
+		{
+			// What the catalog's choice makes of it: it goes by an end that nobody confirmed, or finds that links differ and waits for ever.
+			"raw tail instead of clipped", func() plant { return rawTail{} },
+			[]Fault{},
+			[]string{"another history than what was confirmed", "cuts to position", "no service"},
+			ActRelay, 0,
+		},
+		{
+			"a wiped copy's seal counted", func() plant { return wipedCounts{} },
+			[]Fault{},
+			[]string{"another history than what was confirmed", "cuts to position", "copies that hold durably what is confirmed", "no an empty broker"},
+			ActWipe, 5,
+		},
+		{
+			"a late seal re-sealing", func() plant { return reseal{} },
+			[]Fault{FaultKill},
+			[]string{string(check.RuleCause)},
+			ActWithout, 0,
 		},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(40) {
-				r := Run(Options{Seed: seed, Nodes: 3, Faults: p.faults, plant: p.plant()})
+				r := Run(Options{Seed: seed, Nodes: max(3, p.nodes), Faults: p.faults, Act: p.act, Small: p.act != "", plant: p.plant()})
 				if !r.Failed() {
 					continue
 				}
@@ -61,16 +98,15 @@ func TestFaultsPlantedInClustersAreFound(t *testing.T) {
 // hasty makes every copy tell its owner that it holds a little more than it has synced.
 type hasty struct{ honest }
 
-func (hasty) toPeer(p mesh.Purpose, msg []byte) []byte {
-	if p != mesh.Copies {
-		return msg
+func (hasty) toPeer(_ *site, _ string, p mesh.Purpose, _ uint64, msg []byte, send func([]byte)) {
+	if p == mesh.Copies {
+		m, err := protocol.Parse(msg)
+		if held, ok := m.(protocol.Held); err == nil && ok {
+			held.Durable += 1000
+			msg = protocol.Append(nil, held)
+		}
 	}
-	m, err := protocol.Parse(msg)
-	if held, ok := m.(protocol.Held); err == nil && ok {
-		held.Durable += 1000
-		return protocol.Append(nil, held)
-	}
-	return msg
+	send(msg)
 }
 
 // survivors has one copy be enough, as it would be if W were taken from the copies that are left.
@@ -79,3 +115,73 @@ type survivors struct{ honest }
 func (survivors) policy() string { return "local_durable" }
 
 var _ replica.Images = (*witnessedLog)(nil)
+
+// cutFirst makes the cut of a copy durable before its promise, and the promise with the role.
+type cutFirst struct{ honest }
+
+func (cutFirst) log(_ *site, l replica.Log) replica.Log { return &cuttingLog{Log: l} }
+
+type cuttingLog struct {
+	replica.Log
+	owed uint64
+}
+
+func (l *cuttingLog) SetPromise(epoch uint64, done func(error)) {
+	l.owed = epoch
+	done(nil)
+}
+
+func (l *cuttingLog) SetRole(r partition.Role, epoch uint64, done func(error)) {
+	l.Log.SetPromise(l.owed, func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		l.Log.SetRole(r, epoch, done)
+	})
+}
+
+// rawTail has no answer be clipped: each seems to end in the last owner's history.
+type rawTail struct{ honest }
+
+func (rawTail) sealed(_ *site, a control.SealAnswer) control.SealAnswer {
+	a.Tail.Epoch = 1 << 40
+	return a
+}
+
+// wipedCounts has the answer of a node that lost its disk pass for that of the disk.
+type wipedCounts struct{ honest }
+
+func (wipedCounts) sealed(s *site, a control.SealAnswer) control.SealAnswer {
+	for _, o := range s.w.sites {
+		if o.name == a.Instance.Node && !o.before.IsZero() {
+			a.Instance.Store, a.Damaged, a.Refused = o.before, "", ""
+		}
+	}
+	return a
+}
+
+// reseal has copies take a seal that comes late, after they have begun to follow the owner that it led to.
+type reseal struct{ honest }
+
+func (reseal) toPeer(s *site, _ string, p mesh.Purpose, _ uint64, msg []byte, send func([]byte)) {
+	send(msg)
+	if p != mesh.Control {
+		return
+	}
+	m, err := protocol.Parse(msg)
+	q, ok := m.(protocol.SealRequests)
+	if err != nil || !ok {
+		return
+	}
+	q.Items = slices.Clone(q.Items)
+	for i := range q.Items {
+		q.Items[i].Epoch++ // the same one is refused, whatever the network does
+	}
+	h := s.host
+	s.w.sim.At(s.w.sim.Now()+300*time.Millisecond, func() {
+		if s.host == h {
+			send(protocol.Append(nil, q))
+		}
+	})
+}

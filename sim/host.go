@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tanist/tanist/check"
@@ -180,7 +181,7 @@ func (h *host) Emit(e trace.Event) {
 	}
 	closed := e.Name == "node.failed"
 	for _, a := range e.Attrs {
-		if a.Key == "voters" && (e.Name == "consensus.members" || e.Name == "consensus.loaded") {
+		if a.Key == "voters" && strings.HasPrefix(e.Name, "consensus.") {
 			h.voters = int64(attrNumber(a.Value))
 		}
 		closed = closed || e.Name == "storage.health" && a.Key == "closed" && a.Value.Kind() == slog.KindBool && a.Value.Bool()

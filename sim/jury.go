@@ -20,8 +20,12 @@ type history struct {
 	p         ident.Partition
 	copies    map[*witness]*holding
 	confirmed uint64
-	links     map[uint64]batch.Link // at the ends of batches, up to confirmed
-	owners    map[uint64]string     // who confirmed something, by epoch
+	// confirmedAs is the end of a batch at or below it.
+	confirmedAs batch.Tail
+	links       map[uint64]batch.Link // at the ends of batches, up to confirmed
+	owners      map[uint64]string     // who confirmed something, by epoch
+	newest      *catalog.Assignment   // that any node knows of
+	needs       int                   // copies that must hold what is confirmed, by it
 }
 
 // holding is one copy's log.
@@ -198,22 +202,52 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 		return false
 	}
 	w := quorum.W(policy, a.Eligible(), kind)
-	who := []ident.StoreID{a.Owner.Store}
-	for _, f := range a.Followers {
-		who = append(who, f.Store)
-	}
-	n := 0
-	for _, s := range who {
-		if h.of(s).holds(m) {
-			n++
+	n := h.heldBy(a, m)
+	own := h.in(by.site.witness).holds(m)
+	if h.newest != nil && h.newest.Epoch == a.Epoch && h.newest.Version > a.Version && len(h.newest.Followers) > len(a.Followers) {
+		// The owner has not heard of a change yet that somebody knows of: it must confirm by both sets.
+		if both := h.heldBy(h.newest, m); both < h.needs {
+			h.w.fail("%s: %s confirms position %d, which %d copies of version %d hold durably and %d must", h.name(), by.instance(), position, both,
+				h.newest.Version, h.needs)
+			return false
 		}
 	}
-	own := h.in(by.site.witness).holds(m)
 	if n < w || !own {
 		h.w.fail("%s: %s confirms position %d, which %d copies hold durably (itself: %v) and %d must", h.name(), by.instance(), position, n, own, w)
 		return false
 	}
 	return true
+}
+
+// heldBy is how many copies of an assignment hold a batch durably, or did: what a wiped disk held counts, it was held when that counted.
+func (h *history) heldBy(a *catalog.Assignment, m mark) (n int) {
+	for _, f := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
+		if h.of(f.Store).holds(m) {
+			n++
+		}
+	}
+	return n
+}
+
+// assigned judges an assignment that a node has come to know of: W of its copies hold all that is confirmed (design 2 §5, joint rule).
+func (h *history) assigned(r *catalog.Resource, a *catalog.Assignment) {
+	if h.newest != nil && a.Version <= h.newest.Version {
+		return
+	}
+	h.newest = a
+	policy, err := quorum.Parse(h.w.policy)
+	if err != nil {
+		h.w.fail("%s: %v", h.name(), err)
+		return
+	}
+	h.needs = quorum.W(policy, a.Eligible(), r.Kind)
+	if h.confirmed == 0 || h.confirmedAs == (mark{}).tail {
+		return
+	}
+	if n := h.heldBy(a, mark{tail: h.confirmedAs}); n < h.needs {
+		h.w.fail("%s: version %d of its assignment has %d copies that hold durably what is confirmed up to %d, and %d must", h.name(), a.Version, n,
+			h.confirmed, h.needs)
+	}
 }
 
 // agree remembers what is confirmed, and finds what was confirmed to be something else.
@@ -234,6 +268,7 @@ func (h *history) agree(by *host, own *holding, position uint64) {
 		}
 		for ; i < len(list) && list[i].tail.Position <= position; i++ {
 			h.links[list[i].tail.Position] = list[i].tail.Link
+			h.confirmedAs = list[i].tail
 		}
 	}
 	h.confirmed = position
@@ -372,5 +407,5 @@ func (e end) Send(node string, p mesh.Purpose, key uint64, msg []byte) {
 	if p == mesh.Copies {
 		e.s.extended(node, msg)
 	}
-	e.Mesh.Send(node, p, key, e.s.w.opt.plant.toPeer(p, msg))
+	e.s.w.opt.plant.toPeer(e.s, node, p, key, msg, func(msg []byte) { e.Mesh.Send(node, p, key, msg) })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/node"
@@ -23,6 +24,7 @@ func newNode(h *host) (*node.Node, error) {
 	env := node.Env{
 		Clock: s.clock, Exec: h.exec, FS: w.opt.plant.disk(s, s.disk), Trace: h, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, s.name),
 		Store: s.witness.store, Owner: h.owner,
+		Sealed: func(a control.SealAnswer) control.SealAnswer { return w.opt.plant.sealed(s, a) },
 	}
 	cfg := node.Config{
 		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8),

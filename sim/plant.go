@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/port/vfs"
@@ -16,8 +17,10 @@ type plant interface {
 	// toOwner and toGateway pass messages on.
 	toOwner(e *ear, msg any)
 	toGateway(m *mouth, msg any)
-	// toPeer changes what a node sends to another.
-	toPeer(p mesh.Purpose, msg []byte) []byte
+	// toPeer passes on what the node at a place sends to another.
+	toPeer(s *site, to string, p mesh.Purpose, key uint64, msg []byte, send func([]byte))
+	// sealed changes a copy's answer on its way to the controller of the node at a place.
+	sealed(s *site, a control.SealAnswer) control.SealAnswer
 	// policy is how resources are declared: with "" by default. Owners are judged by the default all the same.
 	policy() string
 }
@@ -25,9 +28,12 @@ type plant interface {
 // honest plants nothing.
 type honest struct{}
 
-func (honest) disk(_ *site, fs vfs.FS) vfs.FS           { return fs }
-func (honest) log(_ *site, l replica.Log) replica.Log   { return l }
-func (honest) toOwner(e *ear, msg any)                  { e.to.Send(msg) }
-func (honest) toPeer(_ mesh.Purpose, msg []byte) []byte { return msg }
-func (honest) policy() string                           { return "" }
-func (honest) toGateway(m *mouth, msg any)              { m.to.Send(msg) }
+func (honest) disk(_ *site, fs vfs.FS) vfs.FS         { return fs }
+func (honest) log(_ *site, l replica.Log) replica.Log { return l }
+func (honest) toOwner(e *ear, msg any)                { e.to.Send(msg) }
+func (honest) toPeer(_ *site, _ string, _ mesh.Purpose, _ uint64, msg []byte, send func([]byte)) {
+	send(msg)
+}
+func (honest) sealed(_ *site, a control.SealAnswer) control.SealAnswer { return a }
+func (honest) policy() string                                          { return "" }
+func (honest) toGateway(m *mouth, msg any)                             { m.to.Send(msg) }

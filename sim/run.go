@@ -84,6 +84,7 @@ func (w *world) found() {
 		return
 	}
 	if w.opt.Seed%3 == 0 {
+		w.loading = true // copies are added under load
 		begin()
 	}
 	for _, s := range w.sites[1:] {

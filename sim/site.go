@@ -28,8 +28,9 @@ type site struct {
 
 	peers    []mesh.Peer // that the node was told of last
 	enrolled ident.StoreID
-	wiped    bool // it has lost its disk once
-	troubles int  // faults that last, of which its runs may lose what they own
+	before   ident.StoreID // of the disk that was lost last
+	wiped    bool          // it has lost its disk once
+	troubles int           // faults that last, of which its runs may lose what they own
 }
 
 // newSite makes the place of node i, counted from 0.
@@ -245,6 +246,11 @@ func (h *host) watch() {
 	w := h.w
 	h.node.View(func(v *catalog.View) {
 		for _, r := range v.AllResources() {
+			for _, a := range r.Partitions {
+				if r.Home == nil {
+					w.historyOf(a.Partition).assigned(r, a)
+				}
+			}
 			t := w.target(r.Name)
 			if r.Home != nil || t == nil || t.born == 0 || t.maker || t.memory {
 				continue
@@ -276,7 +282,7 @@ type known struct {
 
 // fresh gives the place an empty disk.
 func (s *site) fresh() {
-	s.wiped, s.flipped, s.peers = true, false, nil
+	s.wiped, s.flipped, s.peers, s.before = true, false, nil, s.enrolled
 	s.disk = vfs.NewMemory(s.w.rng.Uint64())
 	s.witness = newWitness(s)
 }

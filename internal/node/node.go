@@ -15,6 +15,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/archive"
@@ -44,6 +45,8 @@ type Env struct {
 	// a simulation, which listens there and, in tests of itself, lies.
 	Store func(replica.Store) replica.Store
 	Owner func(ident.Partition, protocol.Sender) protocol.Sender
+	// Sealed does the same between the copies' answers to seals and the controller here.
+	Sealed func(control.SealAnswer) control.SealAnswer
 }
 
 // Config is what a node is told.

@@ -128,6 +128,15 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 
 // seal asks a node to seal copies, this one or a peer.
 func (n *Node) seal(node string, reqs []control.SealRequest, done func([]control.SealAnswer)) {
+	if heard := n.env.Sealed; heard != nil {
+		tell := done
+		done = func(as []control.SealAnswer) {
+			for i := range as {
+				as[i] = heard(as[i])
+			}
+			tell(as)
+		}
+	}
 	if node == n.local.Node {
 		n.manager.Seal(reqs, done)
 		return

@@ -90,7 +90,8 @@ func (c *Consensus) install(w *write) {
 	c.state, c.ledger, c.conf = im.state, im.ledger, im.conf
 	c.applied, c.appliedAt = im.snapshot.Index, im.snapshot.Term
 	c.grown, c.lastSize, c.base = 0, len(im.snapshot.Data), c.applied
-	trace.Info(c.env.Trace, "consensus.snapshot.installed", slog.Uint64("index", c.applied), slog.Int("bytes", c.lastSize))
+	trace.Info(c.env.Trace, "consensus.snapshot.installed", slog.Uint64("index", c.applied), slog.Int("bytes", c.lastSize),
+		slog.Int("voters", len(c.conf.GetVoters())))
 	c.tell(changes)
 	c.forget()
 	c.keepTicking()
