@@ -81,16 +81,16 @@ func newWorld(opt Options) *world {
 		w.net.Delay = w.delay
 		w.links = map[link]time.Duration{}
 	}
-	w.largest = 200_000
 	w.snapshots = 1 << w.rng.IntN(11)
 	w.storage = storage.Options{
 		FileSize: 64 << 10 << w.rng.IntN(5), GroupBytes: 64 << 10 << w.rng.IntN(4), CacheBytes: 32 << 10 << w.rng.IntN(8),
 		ScrubEvery: 50 * time.Millisecond,
 	}
+	w.largest = int(min(200_000, w.storage.FileSize/2)) // what fits no file needs space that a full disk has not
 	if opt.Small {
 		w.targets = few(w.targets, opt.Seed)
 		w.storage.FileSize = 32 << 10 << w.rng.IntN(4)
-		w.largest = 40_000
+		w.largest = int(min(40_000, w.storage.FileSize/2))
 	}
 	for _, t := range w.targets {
 		t.gone = true

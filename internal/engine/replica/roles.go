@@ -120,8 +120,12 @@ func (r *replica) findTail(cut catalog.HistoryStart) {
 		return
 	}
 	r.read(func(done func([]batch.Batch, error)) { r.log.Read(cut.Position-1, 1, done) }, func(bs []batch.Batch, err error) {
-		if err == nil && (len(bs) == 0 || bs[0].End() != cut.Position || bs[0].Link() != cut.Link) {
-			err = errors.New("the log has no batch that ends where the history of a later owner began")
+		switch {
+		case err == nil && (len(bs) == 0 || bs[0].Position >= cut.Position):
+			r.findSnapshot(cut, found)
+			return
+		case err == nil && (bs[0].End() != cut.Position || bs[0].Link() != cut.Link):
+			err = errNoBoundary
 		}
 		if err != nil {
 			r.fail("cut", err)
@@ -129,6 +133,29 @@ func (r *replica) findTail(cut catalog.HistoryStart) {
 		}
 		t.Epoch, t.Time = bs[0].Epoch, bs[0].Time
 		found(t)
+	})
+}
+
+var errNoBoundary = errors.New("the log has no batch that ends where the history of a later owner began")
+
+// findSnapshot looks for where another owner's history began in the newest snapshot: what lay right below it was not needed any more, and has
+// gone from the log. Nothing is dropped beyond what a snapshot holds, nor does one go beyond what was confirmed, so it ends there.
+func (r *replica) findSnapshot(cut catalog.HistoryStart, found func(batch.Tail)) {
+	generation := r.generation
+	r.log.ReadSnapshot(func(s partition.Snapshot, ok bool, err error) {
+		r.box.Post(call{func() {
+			switch {
+			case r.generation != generation:
+				return
+			case err == nil && (!ok || s.At.Position != cut.Position || s.At.Link != cut.Link):
+				err = errNoBoundary
+			}
+			if err != nil {
+				r.fail("cut", err)
+				return
+			}
+			found(s.At)
+		}})
 	})
 }
 
