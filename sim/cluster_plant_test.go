@@ -14,69 +14,72 @@ import (
 	"github.com/tanist/tanist/internal/engine/replica"
 )
 
+// plantedInClusters are what is planted in them, and what simulations say of it.
+var plantedInClusters = []struct {
+	name   string
+	plant  func() plant
+	faults []Fault
+	says   []string // one of them
+	act    Act
+	nodes  int // 3 if 0
+}{
+	{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultPower}, []string{"was durable up to"}, "", 0},
+	{
+		"followers say that they hold what they have not synced", func() plant { return hasty{} },
+		[]Fault{},
+		[]string{"copies hold durably"},
+		"", 0,
+	},
+	{"W from survivors", func() plant { return survivors{} }, []Fault{FaultKill}, []string{"copies hold durably"}, "", 0},
+	{"seal without a durable promise", func() plant { return noPromise{} }, []Fault{FaultPower}, []string{"was promised"}, "", 0},
+	{"resend out of order", func() plant { return &swap{} }, []Fault{FaultBreak, FaultStall}, []string{string(check.RuleOrder)}, "", 0},
+	{
+		"a stale frame replayed", func() plant { return &stale{} },
+		[]Fault{},
+		[]string{string(check.RuleDuplicate), string(check.RuleLost), string(check.RuleReader)},
+		"", 0,
+	},
+	{
+		"a settle that is lost", func() plant { return loseSettles{} },
+		[]Fault{FaultPower},
+		[]string{string(check.RuleSettled), string(check.RuleCursor)},
+		"", 0,
+	},
+	{
+		"a restarted owner keeps its epoch", func() plant { return sameBoot{} },
+		[]Fault{FaultKill, FaultPower},
+		[]string{
+			string(check.RuleEpoch), "no service", "no copies of everything", "another history than what was confirmed",
+			"nothing of that was done to", "no outcome of every publish", "copies hold durably",
+		},
+		"", 0,
+	},
+	{"cut before promise", func() plant { return cutFirst{} }, []Fault{FaultBoot, FaultPower}, []string{"was promised"}, ActRelay, 0},
+	{
+		// What the catalog's choice makes of it: it goes by an end that nobody confirmed, or finds that links differ and waits for ever.
+		"raw tail instead of clipped", func() plant { return rawTail{} },
+		[]Fault{},
+		[]string{"another history than what was confirmed", "cuts to position", "no service"},
+		ActRelay, 0,
+	},
+	{
+		"a wiped copy's seal counted", func() plant { return wipedCounts{} },
+		[]Fault{},
+		[]string{"another history than what was confirmed", "cuts to position", "copies that hold durably what is confirmed", "no an empty broker"},
+		ActWipe, 5,
+	},
+	{
+		"a late seal re-sealing", func() plant { return reseal{} },
+		[]Fault{FaultKill},
+		[]string{string(check.RuleCause)},
+		ActWithout, 0,
+	},
+}
+
 // TestFaultsPlantedInClustersAreFound lies to three nodes in one way after another and demands that simulations find it, and say what it
 // is.
 func TestFaultsPlantedInClustersAreFound(t *testing.T) {
-	for _, p := range []struct {
-		name   string
-		plant  func() plant
-		faults []Fault
-		says   []string // one of them
-		act    Act
-		nodes  int // 3 if 0
-	}{
-		{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultPower}, []string{"was durable up to"}, "", 0},
-		{
-			"followers say that they hold what they have not synced", func() plant { return hasty{} },
-			[]Fault{},
-			[]string{"copies hold durably"},
-			"", 0,
-		},
-		{"W from survivors", func() plant { return survivors{} }, []Fault{FaultKill}, []string{"copies hold durably"}, "", 0},
-		{"seal without a durable promise", func() plant { return noPromise{} }, []Fault{FaultPower}, []string{"was promised"}, "", 0},
-		{"resend out of order", func() plant { return &swap{} }, []Fault{FaultBreak, FaultStall}, []string{string(check.RuleOrder)}, "", 0},
-		{
-			"a stale frame replayed", func() plant { return &stale{} },
-			[]Fault{},
-			[]string{string(check.RuleDuplicate), string(check.RuleLost), string(check.RuleReader)},
-			"", 0,
-		},
-		{
-			"a settle that is lost", func() plant { return loseSettles{} },
-			[]Fault{FaultPower},
-			[]string{string(check.RuleSettled), string(check.RuleCursor)},
-			"", 0,
-		},
-		{
-			"a restarted owner keeps its epoch", func() plant { return sameBoot{} },
-			[]Fault{FaultKill, FaultPower},
-			[]string{
-				string(check.RuleEpoch), "no service", "no copies of everything", "another history than what was confirmed",
-				"nothing of that was done to", "no outcome of every publish", "copies hold durably",
-			},
-			"", 0,
-		},
-		{"cut before promise", func() plant { return cutFirst{} }, []Fault{FaultBoot, FaultPower}, []string{"was promised"}, ActRelay, 0},
-		{
-			// What the catalog's choice makes of it: it goes by an end that nobody confirmed, or finds that links differ and waits for ever.
-			"raw tail instead of clipped", func() plant { return rawTail{} },
-			[]Fault{},
-			[]string{"another history than what was confirmed", "cuts to position", "no service"},
-			ActRelay, 0,
-		},
-		{
-			"a wiped copy's seal counted", func() plant { return wipedCounts{} },
-			[]Fault{},
-			[]string{"another history than what was confirmed", "cuts to position", "copies that hold durably what is confirmed", "no an empty broker"},
-			ActWipe, 5,
-		},
-		{
-			"a late seal re-sealing", func() plant { return reseal{} },
-			[]Fault{FaultKill},
-			[]string{string(check.RuleCause)},
-			ActWithout, 0,
-		},
-	} {
+	for _, p := range plantedInClusters {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(40) {
