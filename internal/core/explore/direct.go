@@ -23,7 +23,7 @@ import "github.com/tanist/tanist/internal/core/partition"
 // between is taken in the same way while the cut is made durable.
 //
 // What queues add, then, is the handling of the messages themselves: ones that cross, repeat or come late. Searches with queues are for that, within
-// smaller bounds; TestDirect finds the same states both ways there.
+// smaller bounds; TestReductions finds that both come to the same there.
 
 // talks are the steps that an owner and its other copies may take with each other.
 func (w *world) talks(out []Action) []Action {

@@ -19,7 +19,7 @@ package explore
 //     with or without that knowledge, because every choice, cut and confirm is held against all that was ever confirmed (checkChoice, drop,
 //     advanced). So, as long as no rule is broken, it changes nothing.
 //
-// TestLazy finds the same states with and without.
+// TestReductions finds that both come to the same.
 
 // pressed reports whether a node's writes are to become durable in steps: a cut or a role waits behind them.
 func (n *node) pressed() bool {
