@@ -27,9 +27,12 @@ const (
 type watched struct {
 	leader uint64 // in the catalog's consensus; 0: none is known
 	term   uint64
-	said   time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
-	vows   bool          // there were some
-	told   map[ident.Partition]protocol.Confirmed
+	// toldLeader and toldTerm are of the controller that was told last whom this node reaches.
+	toldLeader, toldTerm uint64
+
+	said time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
+	vows bool          // there were some
+	told map[ident.Partition]protocol.Confirmed
 }
 
 // leaderIs says who leads the catalog's consensus from now on: its controller is told everything at once.
@@ -60,6 +63,9 @@ func (n *Node) beat() {
 		return // there is nobody to be missed by
 	}
 	n.sayBeat()
+	if w := &n.watch; w.leader != 0 && (w.toldLeader != w.leader || w.toldTerm != w.term) {
+		n.tellAll()
+	}
 	n.sayVows()
 	n.box.After(beatEvery, func() { n.beat() })
 }
@@ -148,7 +154,11 @@ func (n *Node) tellOf(node string) {
 // tellAll tells the controller whom this node reaches and whom not.
 func (n *Node) tellAll() {
 	to, ok := n.controllerNode()
-	if !ok || to == n.local.Node || n.mesh == nil {
+	if !ok {
+		return // this node has not read of who that is yet: it is told with a later beat
+	}
+	n.watch.toldLeader, n.watch.toldTerm = n.watch.leader, n.watch.term
+	if to == n.local.Node || n.mesh == nil {
 		return
 	}
 	r := protocol.RunReport{From: n.local, Term: n.watch.term}
