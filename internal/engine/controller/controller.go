@@ -73,7 +73,7 @@ type Controller struct {
 	peers   map[string]ident.Instance // that there is a session with
 	watch   watch
 	open    map[ident.Partition]*transition
-	own     map[string]bool // transitions that this node has asked the catalog to record in its present term, by id
+	own     map[ident.Partition]string // the last transitions that this node has asked the catalog to record in its present term, by id
 
 	started  bool
 	toRecord []*transition
@@ -112,8 +112,8 @@ type (
 
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
-	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[string]bool{}}
-	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}}
+	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}}
+	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}, reports: map[string]report{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
 }
@@ -251,6 +251,7 @@ func (c *Controller) changed(ch catalog.Change) {
 		for _, a := range before.Partitions {
 			c.abandoned(before, c.open[a.Partition])
 			c.drop(a.Partition)
+			delete(c.own, a.Partition)
 			delete(c.watch.promises, a.Partition)
 			delete(c.watch.confirms, a.Partition)
 		}

@@ -108,13 +108,24 @@ func (c *Controller) waits(t *transition, in control.Input, d control.Decision) 
 	}
 }
 
-// withdrawn leaves a record of a transition that was pending, and is no more, while its partition goes on in the same epoch.
+// withdrawn leaves a record of a transition that was pending, and is no more, while its partition goes on in the same epoch. A withdrawal that
+// a controller before asked for may come after this one has sealed copies: they have promised ahead of the catalog then, and say so
+// themselves only in a while.
 func (c *Controller) withdrawn(old *transition, a *catalog.Assignment) {
 	if old == nil || old.assignment.Pending == nil || a.Pending != nil || a.Epoch != old.assignment.Epoch {
 		return
 	}
+	reason := "nothing was a reason any more, and no copy was sealed"
+	for _, m := range old.members {
+		if m.answer != nil && m.answer.Instance.Store == m.member.Store && m.answer.Refused == "" && m.answer.Damaged == "" {
+			reason = "a controller before withdrew it while copies were being sealed; another one follows"
+			c.watch.promises[a.Partition] = append(c.watch.promises[a.Partition], control.Promise{
+				Node: m.member.Node, Store: m.member.Store, Epoch: old.assignment.Pending.Epoch,
+			})
+		}
+	}
 	if e := c.evidence(old, c.input(old), control.Decision{}); e != nil {
-		c.offerCancelled(e, "nothing was a reason any more, and no copy was sealed")
+		c.offerCancelled(e, reason)
 	}
 }
 

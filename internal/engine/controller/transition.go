@@ -63,13 +63,13 @@ func (c *Controller) begin(a *catalog.Assignment, kind catalog.Kind, why control
 		t.step = recording
 		c.toRecord = append(c.toRecord, t)
 		return
-	case control.MayCancel(why, c.own[a.Pending.ID], false):
+	case control.MayCancel(why, c.own[a.Partition] == a.Pending.ID, false):
 		t.step = cancelling
 		c.toCancel = append(c.toCancel, t)
 		return
 	}
 	t.step = sealing
-	delete(c.own, a.Pending.ID) // its seals go out: it is finished, whatever becomes of the reason
+	delete(c.own, a.Partition) // its seals go out: it is finished, whatever becomes of the reason
 	for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
 		t.members = append(t.members, &copyOf{member: m})
 	}
@@ -137,13 +137,14 @@ func (c *Controller) askAgain(node string) {
 	}
 }
 
-// unasked notes that a node will not answer what it was asked.
+// unasked notes that a node will not answer what it was asked. What it has answered counts no more while the choice is open: it could neither
+// say its links nor own.
 func (c *Controller) unasked(node string) {
 	for _, p := range c.partitions() {
 		t := c.open[p]
 		for _, m := range t.members {
-			if m.member.Node == node && m.answer == nil {
-				m.asked = false
+			if m.member.Node == node && (m.answer == nil || t.step == sealing) {
+				m.asked, m.answer, t.linksAsked = false, nil, nil
 				c.toChoose = append(c.toChoose, t)
 			}
 		}
@@ -159,7 +160,7 @@ func (c *Controller) record() {
 			a := t.assignment
 			next := control.Pend(a, t.why, now)
 			if a.Pending == nil {
-				c.own[next.ID] = true
+				c.own[a.Partition] = next.ID
 				next.Suspected = c.suspectedAt(a, t.why)
 			}
 			items, of = append(items, catalog.RecordPending(a.Partition, a.Version, next)), append(of, t)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ type watch struct {
 	promises map[ident.Partition][]control.Promise
 	// confirms are how far owners have said that they confirmed, in the epoch that they said it of.
 	confirms map[ident.Partition]floor
+	// reports are what nodes have said of their sessions while this node did not lead, as far as those sessions last. Who learns of a new leader
+	// speaks at once, and only once; the leader's term begins here when it has applied all that was committed before.
+	reports map[string]report
 }
 
 // floor is how far an owner has confirmed, by its own word.
@@ -108,14 +112,16 @@ func (c *Controller) observe(msg any) {
 			d.Beat(control.Beat(m), now)
 		}
 	case report:
-		if d != nil {
+		if d == nil {
+			c.foretold(m)
+		} else {
 			d.Report(m.from, m.of, now)
 		}
 	case promises:
 		c.promised(m)
 	case confirms:
-		for _, x := range m.of {
-			if d != nil {
+		for _, x := range m.of { // an owner of an earlier epoch, that has not heard of its end, takes nothing back
+			if x.Epoch >= c.watch.confirms[x.Partition].epoch {
 				c.watch.confirms[x.Partition] = floor{m.from, x.Epoch, x.Position}
 			}
 		}
@@ -124,8 +130,21 @@ func (c *Controller) observe(msg any) {
 	}
 }
 
+// foretold keeps what a node says of others for the term that may begin; what it does not name is as it said before.
+func (c *Controller) foretold(m report) {
+	if have := c.watch.reports[m.from.Node]; have.from == m.from {
+		for _, x := range have.of {
+			if !slices.ContainsFunc(m.of, func(y control.Reach) bool { return y.Node.Node == x.Node.Node }) {
+				m.of = append(m.of, x)
+			}
+		}
+	}
+	c.watch.reports[m.from.Node] = m
+}
+
 func (c *Controller) sessionBegan(peer ident.Instance) {
 	now := c.now()
+	delete(c.watch.reports, peer.Node)
 	c.watch.sights[peer.Node] = sight{run: peer, up: true, at: now}
 	if d := c.watch.detector; d != nil {
 		d.Up(peer, now)
@@ -134,6 +153,7 @@ func (c *Controller) sessionBegan(peer ident.Instance) {
 
 func (c *Controller) sessionEnded(peer ident.Instance, e control.Ending) {
 	now := c.now()
+	delete(c.watch.reports, peer.Node)
 	c.watch.sights[peer.Node] = sight{run: peer, ending: e, at: now}
 	if d := c.watch.detector; d != nil {
 		d.Down(peer, e, now)
@@ -144,7 +164,6 @@ func (c *Controller) sessionEnded(peer ident.Instance, e control.Ending) {
 func (c *Controller) watchAnew(leading bool) {
 	c.watch.detector, c.watch.handed = nil, 0
 	clear(c.watch.promises)
-	clear(c.watch.confirms)
 	if !leading {
 		return
 	}
@@ -153,6 +172,10 @@ func (c *Controller) watchAnew(leading bool) {
 		for _, n := range v.Nodes() {
 			runs = append(runs, ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot})
 		}
+		maps.DeleteFunc(c.watch.confirms, func(p ident.Partition, _ floor) bool {
+			a, _ := v.Assignment(p)
+			return a == nil
+		})
 	})
 	now := c.now()
 	d := control.NewDetector(control.DefaultLimits(), c.env.Local.Node, runs, now)
@@ -168,6 +191,11 @@ func (c *Controller) watchAnew(leading bool) {
 			d.Unreachable(r.Node, s.ending, s.at)
 		}
 	}
+	for _, node := range slices.Sorted(maps.Keys(c.watch.reports)) {
+		m := c.watch.reports[node]
+		d.Report(m.from, m.of, now)
+	}
+	clear(c.watch.reports)
 }
 
 // quiet is for how long nothing has been heard of a node, whether it was for this controller or not.
@@ -228,9 +256,14 @@ func (c *Controller) found(f control.Finding) {
 func (c *Controller) unsure(run ident.Instance) {
 	for _, p := range c.partitions() {
 		t := c.open[p]
-		if t.step == sealing && slices.ContainsFunc(t.members, func(m *copyOf) bool { return m.member.Store == run.Store }) {
-			c.toChoose = append(c.toChoose, t)
+		i := slices.IndexFunc(t.members, func(m *copyOf) bool { return m.member.Store == run.Store })
+		if t.step != sealing || i < 0 {
+			continue
 		}
+		if t.said.Store == run.Store { // nor for its links: what it answered before is no use without
+			t.members[i].answer, t.linksAsked = nil, nil
+		}
+		c.toChoose = append(c.toChoose, t)
 	}
 }
 
