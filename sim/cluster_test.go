@@ -54,6 +54,8 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		"a cut at a snapshot": {Seed: 3004, Nodes: 3, Small: true, Faults: []Fault{}, Act: ActRelay},
 		// A node that had just started told the controller nothing of whom it reached, and another was suspected that it did reach.
 		"a start beside a new controller": {Seed: 80375, Nodes: 3, Small: true},
+		// An owner that heard nobody went on delivering for as long again after its sessions had ended for silence.
+		"an owner that hears nobody": {Seed: 90246, Nodes: 3, Small: true},
 		// A node that had just started, and led, had not read its catalog yet and took every other voter for one without a node.
 		"a leader without a catalog": {Seed: 6285, Nodes: 3, Small: true},
 	} {

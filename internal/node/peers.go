@@ -83,7 +83,11 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	trace.Warn(n.env.Trace, "peer.down", slog.String("peer", peer.String()), slog.String("cause", cause.String()), slog.String("reason", reason))
 	n.questions.lose(peer.Node)
 	n.consensus.PeerDown(consensus.ID(peer.Store))
-	n.manager.PeerDown(peer.Node)
+	if cause == mesh.Silent {
+		n.manager.PeerSilent(peer.Node)
+	} else {
+		n.manager.PeerDown(peer.Node)
+	}
 	n.controller.PeerDown(peer, control.ParseEnding(cause.String()))
 	n.tellOf(peer.Node)
 	n.archive.PeerDown(peer.Node)

@@ -20,7 +20,10 @@ type Peers interface {
 // Messages that a manager posts to its replicas.
 type (
 	peerUp   struct{ peer ident.Instance }
-	peerDown struct{ node string }
+	peerDown struct {
+		node   string
+		silent bool
+	}
 )
 
 // PeerUp says that a session with a run of another node has begun. PeerDown comes before it for every session that ends.
@@ -37,12 +40,18 @@ func (m *Manager) PeerUp(peer ident.Instance) {
 }
 
 // PeerDown says that the session with a node has ended.
-func (m *Manager) PeerDown(node string) {
+func (m *Manager) PeerDown(node string) { m.peerDown(peerDown{node: node}) }
+
+// PeerSilent is PeerDown where the session ended because nothing was heard of the node for as long as an owner may go on delivering that
+// hears too few others (design 2 §2): that time is over already.
+func (m *Manager) PeerSilent(node string) { m.peerDown(peerDown{node: node, silent: true}) }
+
+func (m *Manager) peerDown(msg peerDown) {
 	m.mu.Lock()
-	delete(m.peers, node)
+	delete(m.peers, msg.node)
 	m.mu.Unlock()
 	for _, r := range m.sorted() {
-		r.box.Post(peerDown{node})
+		r.box.Post(msg)
 	}
 }
 
@@ -103,7 +112,7 @@ func (r *replica) copies(msg any) bool {
 	case peerUp:
 		r.peerUp(m.peer)
 	case peerDown:
-		r.peerDown(m.node)
+		r.peerDown(m)
 	default:
 		return false
 	}
@@ -144,14 +153,18 @@ func (r *replica) expectBack(node string) {
 	}
 }
 
-func (r *replica) peerDown(node string) {
+func (r *replica) peerDown(m peerDown) {
+	before := r.alone
 	for _, f := range r.feeds {
-		if f.Node == node {
+		if f.Node == m.node {
 			f.up = false
 			f.lose()
 		}
 	}
 	r.reach()
+	if m.silent && before == 0 && r.alone != 0 {
+		r.alone = r.now()
+	}
 }
 
 func (r *replica) sendCopy(node string, msg any) {
