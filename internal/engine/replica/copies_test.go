@@ -65,8 +65,9 @@ func (x *member) start() {
 	x.node = x.sim.Node(x.name, 1)
 	x.local = ident.Instance{Node: x.name, Store: x.disk.id, Boot: x.disk.boot}
 	x.store = openStore(x.disk, x.node)
+	x.clock = clock.NewSim(x.sim.Now, time.UnixMilli(1_700_000_000_000))
 	x.m = New(Env{
-		Exec: x.node, Clock: clock.NewSim(x.sim.Now, time.UnixMilli(1_700_000_000_000)), Trace: trace.Discard, Local: x.local,
+		Exec: x.node, Clock: x.clock, Trace: trace.Discard, Local: x.local,
 		Store: x.store, Resources: x.world, Peers: x, Members: x, SnapshotEvery: 8, Became: x.became, Keep: x.keep,
 	})
 	x.up = true
@@ -534,6 +535,8 @@ func TestAnOwnerThatIsCutOffStopsDelivering(t *testing.T) {
 	g.run(20)
 	g.nodes[1].kill()
 	g.nodes[2].kill()
+	g.run(20)
+	g.nodes[0].clock.Skew(-time.Hour, 0) // changes nothing
 	g.run(livenessTTL + 100)
 	c.got = nil
 	c.send(protocol.Subscribe{To: c.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})

@@ -286,6 +286,7 @@ type world struct {
 	t       *testing.T
 	sim     *exec.Sim
 	node    *exec.SimNode
+	clock   *clock.Sim
 	disk    *disk
 	store   *fakeStore
 	local   ident.Instance
@@ -310,8 +311,9 @@ func (w *world) start() {
 	w.node = w.sim.Node("n1", 2)
 	w.local = ident.Instance{Node: "n1", Store: w.disk.id, Boot: w.disk.boot}
 	w.store = openStore(w.disk, w.node)
+	w.clock = clock.NewSim(w.sim.Now, time.UnixMilli(1_700_000_000_000))
 	w.m = New(Env{
-		Exec: w.node, Clock: clock.NewSim(w.sim.Now, time.UnixMilli(1_700_000_000_000)), Trace: trace.Discard, Local: w.local,
+		Exec: w.node, Clock: w.clock, Trace: trace.Discard, Local: w.local,
 		Store: w.store, Resources: w, Memory: func(p ident.Partition) Log { l, _ := w.store.Create(p); return l },
 		Courier: func(ident.Partition) protocol.Sender {
 			if w.courier == nil {

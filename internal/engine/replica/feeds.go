@@ -372,12 +372,12 @@ func (r *replica) reach() {
 			r.box.Touch()
 		}
 	case r.alone == 0:
-		r.alone = r.now() + livenessTTL
+		r.alone = r.mono() + livenessTTL
 	}
 }
 
 // cutOff reports whether an owner has reached too few copies for so long that it must not deliver.
-func (r *replica) cutOff(now int64) bool { return r.alone != 0 && now >= r.alone }
+func (r *replica) cutOff() bool { return r.alone != 0 && r.mono() >= r.alone }
 
 // broken says why nothing can be confirmed at present, as far as that is known: fewer copies can be reached than a confirm needs. New
 // publishes are refused then: refused beats unknown (design 2 §6).

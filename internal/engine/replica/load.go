@@ -204,7 +204,7 @@ func (r *replica) ready() {
 	if r.m.env.Gateways != nil && r.res.Kind == catalog.Queue {
 		if claimers := r.m.env.Gateways(r.id); len(claimers) > 0 {
 			w := r.asks()
-			w.claimers, w.claimEnd = claimers, now+claimsWindow
+			w.claimers, w.claimEnd = claimers, r.mono()+claimsWindow
 		}
 	}
 	for _, in := range r.inlets {
@@ -220,7 +220,7 @@ func (r *replica) claimed() {
 		return
 	}
 	w := r.asked
-	if w != nil && r.now() < w.claimEnd {
+	if w != nil && r.mono() < w.claimEnd {
 		for _, g := range w.claimers {
 			if !r.m.gone(g) && !r.attachedBy(g) && !r.unclaimedBy(g) {
 				return

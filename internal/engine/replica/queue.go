@@ -63,7 +63,7 @@ func (q *queueSide) work(r *replica) {
 		}
 	}
 	for r.phase == serving && !r.out.busy() && !r.pacing {
-		if r.out.len() < assignAtOnce && !r.cutOff(now) {
+		if r.out.len() < assignAtOnce && !r.cutOff() {
 			r.lane.assigned = q.m.Assign(assignAtOnce, r.lane.assigned[:0])
 			for _, a := range r.lane.assigned {
 				if in := r.holder(a.Holder.Gateway); in != nil {

@@ -57,7 +57,7 @@ type replica struct {
 	reign, confirmed atomic.Uint64
 
 	ahead    uint64 // what the manager was told of partition.Copy.Ahead
-	alone    int64  // wall time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
+	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last
@@ -92,7 +92,7 @@ type asked struct {
 	seals    []sealCopy
 	purges   []purge
 	gets     []waitingGet
-	claimEnd int64 // wall time in ms until which claims are awaited; 0: they are not
+	claimEnd int64 // monotonic time in ms until which claims are awaited; 0: they are not
 	claimers []protocol.Gateway
 	// unclaimed are gateways that said that they hold nothing; also those that spoke before this copy has applied the epoch.
 	unclaimed []unclaimed
@@ -197,6 +197,9 @@ func (r *replica) Send(msg any) { r.box.Post(msg) }
 
 // now is the wall time in milliseconds since 1970.
 func (r *replica) now() int64 { return r.m.env.Clock.Wall().UnixMilli() }
+
+// mono is the monotonic time in ms. What is waited for among nodes goes by it: the wall clock may be set.
+func (r *replica) mono() int64 { return r.m.env.Clock.Mono().Milliseconds() }
 
 // Receive implements exec.Actor.
 func (r *replica) Receive(msg any) {

@@ -77,7 +77,7 @@ func (r *replica) get(m protocol.Get) {
 	switch {
 	case !ok:
 		none.Refused = "a stream is read by consumers only"
-	case r.cutOff(r.now()):
+	case r.cutOff():
 		none.Refused = r.broken()
 	case r.handOne(q, in, &m):
 		return

@@ -121,8 +121,8 @@ func (r *replica) retained(err error) {
 // setTimer arms a timer for when the machine next has something to do, if that is sooner than what is armed.
 func (r *replica) setTimer() {
 	var w int64
-	if r.asked != nil {
-		w = r.asked.claimEnd
+	if r.asked != nil && r.asked.claimEnd != 0 {
+		w = r.now() + r.asked.claimEnd - r.mono()
 	}
 	switch r.phase {
 	case serving:
