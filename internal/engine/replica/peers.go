@@ -163,7 +163,7 @@ func (r *replica) peerDown(m peerDown) {
 	}
 	r.reach()
 	if m.silent && before == 0 && r.alone != 0 {
-		r.alone = r.now()
+		r.alone = max(r.mono(), 1)
 	}
 }
 
