@@ -104,6 +104,9 @@ func explain(address string, err error) error {
 
 // serverError is a refusal by the broker with the likely next step.
 func serverError(e *amqp.Error) error {
+	if !e.Server { // the library's own words for a connection that broke
+		return fmt.Errorf("the connection was lost: %s; what was not confirmed may or may not be stored", e.Reason)
+	}
 	next := ""
 	switch {
 	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no exchange"):

@@ -29,6 +29,7 @@ const (
 	devStopping  = 20 * time.Second // for one to stop, before it is ended at once
 	devVacate    = 3 * time.Second  // for the addresses of one that was killed to be free
 	devTokenLife = "10m"
+	devData      = "tanist-dev" // where a cluster is unless --data says otherwise
 )
 
 func newDev() *cobra.Command {
@@ -56,11 +57,11 @@ queues and streams that it owned.`,
 			return d.run(c, nodes, port, args)
 		},
 	}
-	c.PersistentFlags().StringVar(&data, "data", "tanist-dev", "directory of the cluster; each node has one of its own in it")
+	c.PersistentFlags().StringVar(&data, "data", devData, "directory of the cluster; each node has one of its own in it")
 	c.Flags().IntVar(&nodes, "nodes", 3, "nodes of a new cluster, 1 to 9")
 	c.Flags().IntVar(&port, "base-port", 5672, "AMQP port of the first node of a new cluster; the others follow, admin is 10000 above and mesh 20000; 0: any that are free")
-	c.AddCommand(newDevSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, stateGone, "is killed; `tanist dev start %d` starts it again"),
-		newDevSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, stateHalted, "is halted; `tanist dev cont %d` lets it go on"),
+	c.AddCommand(newDevSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, stateGone, "is killed; `tanist dev start %s` starts it again"),
+		newDevSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, stateHalted, "is halted; `tanist dev cont %s` lets it go on"),
 		newDevSignal(&data, "cont", "Let the process of node N go on (SIGCONT)", syscall.SIGCONT, stateRuns, "goes on"),
 		newDevStart(&data), newDevStatus(&data))
 	return c
@@ -73,6 +74,14 @@ func (d *dev) node(arg string) (*devNode, error) {
 		return nil, fmt.Errorf("no node %q; %s has n1 to n%d", arg, d.dir, len(d.Nodes))
 	}
 	return d.Nodes[i-1], nil
+}
+
+// argument names a node of this cluster to the verbs, wherever its directory is.
+func (d *dev) argument(n *devNode) string {
+	if usual, err := filepath.Abs(devData); err == nil && usual == d.dir {
+		return strconv.Itoa(n.number())
+	}
+	return fmt.Sprintf("%d --data %s", n.number(), d.dir)
 }
 
 func newDevSignal(data *string, use, short string, signal syscall.Signal, becomes, said string) *cobra.Command {
@@ -88,7 +97,7 @@ func newDevSignal(data *string, use, short string, signal syscall.Signal, become
 				return err
 			}
 			if !n.alive() {
-				return fmt.Errorf("%s does not run; `tanist dev start %d` starts it", n.Name, n.number())
+				return fmt.Errorf("%s does not run; `tanist dev start %s` starts it", n.Name, d.argument(n))
 			}
 			if err := syscall.Kill(n.PID, signal); err != nil {
 				return fmt.Errorf("%s (process %d): %w", n.Name, n.PID, err)
@@ -96,8 +105,8 @@ func newDevSignal(data *string, use, short string, signal syscall.Signal, become
 			if !n.await(becomes, devStopping) {
 				return fmt.Errorf("%s (process %d) was sent %v and still %s", n.Name, n.PID, signal, n.state())
 			}
-			if strings.Contains(said, "%d") {
-				said = fmt.Sprintf(said, n.number())
+			if strings.Contains(said, "%s") {
+				said = fmt.Sprintf(said, d.argument(n))
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s (process %d) %s\n", n.Name, n.PID, said)
 			return err

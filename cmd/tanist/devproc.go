@@ -417,9 +417,9 @@ func (d *dev) watch(ctx context.Context, w io.Writer) {
 			said[n.Name] = now
 			switch n.state() {
 			case stateGone:
-				fmt.Fprintf(w, "%s (process %d) has ended; `tanist dev start %d` starts it again\n", n.Name, n.PID, n.number())
+				fmt.Fprintf(w, "%s (process %d) has ended; `tanist dev start %s` starts it again\n", n.Name, n.PID, d.argument(n))
 			case stateHalted:
-				fmt.Fprintf(w, "%s (process %d) is halted; `tanist dev cont %d` lets it go on\n", n.Name, n.PID, n.number())
+				fmt.Fprintf(w, "%s (process %d) is halted; `tanist dev cont %s` lets it go on\n", n.Name, n.PID, d.argument(n))
 			default:
 				fmt.Fprintf(w, "%s (process %d) runs\n", n.Name, n.PID)
 			}

@@ -157,7 +157,7 @@ which position on the new owner's history goes, what copies had to drop for it, 
 
 Of an answer, POSITION is where the copy's log ended on its disk, EPOCH that of its last batch, COUNTS up to where it counted (what an earlier
 owner had not confirmed is left out), CONFIRMED the highest position that the copy knew to be confirmed.`,
-		Example: "  tanist evidence 3/0@2",
+		Example: "  tanist evidence 3/0@2.1",
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {

@@ -404,7 +404,7 @@ func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource, registere
 	case have < w:
 		c.Subject, c.What = "too few without "+without, "too few copies are left to confirm anything"
 	case have == w && have < e:
-		c.Code, c.What = QuorumCritical, "one copy less, and nothing can be confirmed"
+		c.Code, c.What = QuorumCritical, "if one more copy goes, nothing can be confirmed"
 	case have < e:
 		c.What = "copies are missing"
 	case e < want && len(a.Learners) == 0:

@@ -79,21 +79,21 @@ func TestWhatNeedsAPerson(t *testing.T) {
 		}},
 		"a wait of a queue that was deleted": {func(k *Known) { k.Waits = []Waiting{{Partition: ident.Partition{Incarnation: 9}}} }, nil},
 		"one of three is away": {func(k *Known) { k.Nodes[1].Live = false }, []string{
-			"quorum-critical | without b | one copy less, and nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
+			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
 		}},
 		"two of three are away": {func(k *Known) { k.Nodes[1].Live, k.Nodes[2].Live = false, false }, []string{
 			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | they are back, or others have learned in their place: b, c | tanist status q",
 		}},
 		"a store has closed": {func(k *Known) { k.Nodes[2].Closed, k.Nodes[2].Reason = true, "input/output error" }, []string{
 			"store-closed | c | its store takes no more writes: input/output error | storage fault | the node is started again over a sound disk, or replaced | tanist node list",
-			"quorum-critical | without c | one copy less, and nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: c | tanist status q",
+			"quorum-critical | without c | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: c | tanist status q",
 		}},
 		"a disk is low": {func(k *Known) { k.Nodes[0].Blocked, k.Nodes[0].Free = true, 5<<20 }, []string{
 			"disk-low | a | publishers wait: 5 MiB can still be written | resource pressure | there is space again, by consuming, retention or a larger disk | tanist status",
 		}},
 		"a copy is damaged": {func(k *Known) { k.Copies[1].Damaged = "checksum at 17" }, []string{
 			"copy-damaged | q on b | checksum at 17 | storage fault | the copy is made anew from a healthy one | tanist status q",
-			"quorum-critical | without b | one copy less, and nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
+			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
 		}},
 		"a learner comes no further": {func(k *Known) { k.Copies[2].Learns, k.Copies[2].Moved = true, k.Now-60_000 }, []string{
 			"learner-stuck | q on c | it has caught up nothing more for a minute | resource pressure | it comes further, or another node learns in its place | tanist status q",

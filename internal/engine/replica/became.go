@@ -30,7 +30,7 @@ const (
 
 // reigns begins to watch what becomes of an epoch. A first owner's begins without a change.
 func (r *replica) reigns() {
-	r.toTell = nothing
+	r.toTell, r.reignFrom = nothing, r.copy.Tail().Offset
 	if r.m.env.Became != nil && !r.id.Transient() && r.copy.Epoch() > 1 {
 		r.toTell = itServes
 	}
@@ -40,16 +40,19 @@ func (r *replica) reigns() {
 func (r *replica) noteConfirmed() {
 	now := r.m.env.Clock.Wall().UnixMicro()
 	r.confirmedAt = now
-	if r.toTell == nothing || !r.copy.Serving() {
-		return
-	}
-	if r.toTell == itServes {
+	if r.toTell == itServes && r.copy.Serving() {
 		r.toTell = itConfirms
 		r.m.env.Became(r.id, r.copy.Epoch(), evidence.Became{Serving: now})
-		return
 	}
-	r.toTell = nothing
-	r.m.env.Became(r.id, r.copy.Epoch(), evidence.Became{FirstConfirm: now})
+}
+
+// noteMessages takes note of the first message of its own epoch that an owner has confirmed. What else is in a log, settles and what
+// becomes of gateways, is nobody's wait.
+func (r *replica) noteMessages() {
+	if r.toTell == itConfirms && r.applied.Offset > r.reignFrom {
+		r.toTell = nothing
+		r.m.env.Became(r.id, r.copy.Epoch(), evidence.Became{FirstConfirm: r.confirmedAt})
+	}
 }
 
 // ruled reports whether this node's copy was ever an owner, as far as history starts go back.

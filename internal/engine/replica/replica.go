@@ -17,23 +17,24 @@ import (
 // replica is one copy of one partition: an actor. Its lists are made when needed and let go when empty, so that thousands of idle
 // ones cost little. What every batch needs lies together: with many in use, reaching for memory is what a batch costs.
 type replica struct {
-	m       *Manager
-	lane    *lane
-	box     exec.Mailbox
-	id      ident.Partition
-	phase   phase
-	waiting bool      // counted in Manager.recovering
-	stirred bool      // there may be more to do in Flush than to append what was admitted
-	telling bool      // the copies wait to be told what was confirmed, and a timer is set
-	pacing  bool      // what goes to another node waits, and a timer is set
-	tidy    bool      // producers may have to be forgotten
-	toTell  telling   // of the change of owner that this one's epoch began with
-	w       int       // copies that a confirm needs, this one included
-	inlets  []*inlet  // of an owner, as producers, applied and side are
-	first   [1]*inlet // where inlets begins: a list of its own would be one more place to reach for
-	asked   *asked    // nil: nobody has waited for an answer
-	ending  *ending   // nil: nothing is about to end
-	out     *outbound // confirmed messages on their way out
+	m         *Manager
+	lane      *lane
+	box       exec.Mailbox
+	id        ident.Partition
+	phase     phase
+	waiting   bool      // counted in Manager.recovering
+	stirred   bool      // there may be more to do in Flush than to append what was admitted
+	telling   bool      // the copies wait to be told what was confirmed, and a timer is set
+	pacing    bool      // what goes to another node waits, and a timer is set
+	tidy      bool      // producers may have to be forgotten
+	reignFrom uint64    // offset at which the epoch began
+	toTell    telling   // of the change of owner that this one's epoch began with
+	w         int       // copies that a confirm needs, this one included
+	inlets    []*inlet  // of an owner, as producers, applied and side are
+	first     [1]*inlet // where inlets begins: a list of its own would be one more place to reach for
+	asked     *asked    // nil: nobody has waited for an answer
+	ending    *ending   // nil: nothing is about to end
+	out       *outbound // confirmed messages on their way out
 
 	// Publishes and events on their way into the log:
 	builder    *batch.Builder
@@ -423,6 +424,7 @@ func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
 			r.confirmed.Store(e.Position)
 		}
 		r.advance(e.Position)
+		r.noteMessages()
 	case partition.Closed:
 		r.closeOwner(e.Reason)
 	case partition.SealReady:
