@@ -326,6 +326,15 @@ func (d *Detector) Beat(b Beat, now time.Duration) {
 	n.beat = b
 }
 
+// Answered says that a copy of a run has answered a seal: it was heard. Where it sealed, its promise is durable, so no sync of before takes any
+// longer; what its next heartbeat says counts again.
+func (d *Detector) Answered(run ident.Instance, sealed bool, now time.Duration) {
+	d.arrive(now)
+	if n := d.find(run.Node); n != nil && n.hear(run, d.self, now) && sealed {
+		n.beat.Stalled = 0
+	}
+}
+
 // Report takes what a node says of its sessions with others: those that it does not name are as it said before. It goes with the
 // session that it came in; only the registered run's counts.
 func (d *Detector) Report(from ident.Instance, of []Reach, now time.Duration) {

@@ -157,6 +157,9 @@ func (c *Controller) Receive(msg any) {
 		c.observe(msg)
 	case answered:
 		for _, a := range m {
+			if d := c.watch.detector; d != nil {
+				d.Answered(a.Instance, a.Damaged == "" && a.Refused == "", c.now())
+			}
 			c.answer(a)
 		}
 	case linked:

@@ -111,3 +111,24 @@ func TestAWithdrawalThatComesAfterSeals(t *testing.T) {
 		t.Fatalf("remembered as if it could be withdrawn: %v", w.c.own)
 	}
 }
+
+// A copy that answers a seal was heard, and could sync: the owner that a tie keeps in place is not suspected again for what it did not say
+// before, until its next heartbeat.
+func TestAnOwnerThatAnswersIsHeard(t *testing.T) {
+	for name, hangs := range map[string]func(w *trio){
+		"silent":  func(w *trio) {},
+		"stalled": func(w *trio) { w.c.Beat(control.Beat{From: run("two", 1), Stalled: 2 * time.Second}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTrio(t)
+			w.halted["two"] = true
+			w.mute["three"] = true // so that the others are waited for
+			hangs(w)
+			w.moves(2 * time.Second)
+			w.sim.RunFor(100 * time.Millisecond)
+			if a := w.assignment(); a.Epoch != 2 || a.Owner.Node != "two" || a.Pending != nil {
+				t.Fatalf("epoch %d, owner %s, pending %+v", a.Epoch, a.Owner, a.Pending)
+			}
+		})
+	}
+}
