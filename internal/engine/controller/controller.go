@@ -246,6 +246,7 @@ func (c *Controller) changed(ch catalog.Change) {
 	if n, ok := ch.After.(*catalog.Node); ok {
 		c.watch.detector.Register(ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}, c.now())
 		c.considerAll(func(a *catalog.Assignment) bool { return a.Owner.Node == n.Name })
+		c.askAgain(n.Name) // it may have been chosen before it was registered
 		return
 	}
 	before, _ := ch.Before.(*catalog.Resource)

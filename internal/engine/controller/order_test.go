@@ -132,3 +132,30 @@ func TestAnOwnerThatAnswersIsHeard(t *testing.T) {
 		})
 	}
 }
+
+// A run that was chosen before the catalog had it is refused, and chosen as soon as the catalog has.
+func TestARunThatIsChosenBeforeItIsRegistered(t *testing.T) {
+	w := newTrio(t)
+	w.mute["three"] = true
+	w.tails["two"] = batch.Tail{Epoch: 1, Position: 12, Offset: 12, Link: batch.Link{1}}
+	seal := w.c.env.Seal
+	w.c.env.Seal = func(node string, reqs []control.SealRequest, done func([]control.SealAnswer)) {
+		seal(node, reqs, func(as []control.SealAnswer) {
+			if node == "two" {
+				as[0].Instance.Boot = 2
+			}
+			done(as)
+		})
+	}
+	w.c.PeerDown(run("two", 1), control.Reset)
+	w.c.PeerUp(run("two", 2))
+	w.sim.RunFor(50 * time.Millisecond)
+	if a := w.assignment(); a.Epoch != 1 || a.Pending == nil || w.c.open[w.p].step != waiting {
+		t.Fatalf("%+v, pending %+v", a, a.Pending)
+	}
+	w.c.Apply(w.do(catalog.RegisterBoot(catalog.Node{Name: "two", Store: run("two", 2).Store, Boot: 2, Mesh: "two:1"})))
+	w.moves(30 * time.Millisecond)
+	if a := w.assignment(); a.Owner != run("two", 2) {
+		t.Fatalf("%+v", a)
+	}
+}
