@@ -22,27 +22,32 @@ type questions struct {
 
 type question struct {
 	node   string
+	left   int           // parts that have not come
 	answer func(msg any) // msg nil: it will not come
 }
 
-// ask notes a question and gives its number.
-func (q *questions) ask(node string, answer func(any)) uint64 {
+// ask notes a question whose answer may come in so many parts, and gives its number.
+func (q *questions) ask(node string, parts int, answer func(any)) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.open == nil {
 		q.open = map[uint64]question{}
 	}
 	q.last++
-	q.open[q.last] = question{node, answer}
+	q.open[q.last] = question{node, parts, answer}
 	return q.last
 }
 
-// answered gives the answer to who asked.
-func (q *questions) answered(request uint64, node string, msg any) {
+// answered gives the answer to who asked, or so many parts of it.
+func (q *questions) answered(request uint64, node string, parts int, msg any) {
 	q.mu.Lock()
 	x, ok := q.open[request]
 	if ok = ok && x.node == node; ok {
-		delete(q.open, request)
+		if x.left -= parts; x.left > 0 {
+			q.open[request] = x
+		} else {
+			delete(q.open, request)
+		}
 	}
 	q.mu.Unlock()
 	if ok {
@@ -96,15 +101,15 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 			n.sendControl(peer.Node, out)
 		})
 	case protocol.SealAnswers:
-		n.questions.answered(m.Request, peer.Node, m)
+		n.questions.answered(m.Request, peer.Node, len(m.Items), m)
 	case protocol.LinksAsk:
 		n.answerLinks(peer, m)
 	case protocol.LinksAnswer:
-		n.questions.answered(m.Request, peer.Node, m)
+		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.StatusAsk:
 		n.answerStatus(m, func(a protocol.StatusAnswer) { n.sendControl(peer.Node, a) })
 	case protocol.StatusAnswer:
-		n.questions.answered(m.Request, peer.Node, m)
+		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.Heartbeat:
 		if m.From == peer {
 			n.controller.Beat(beatOf(m))
@@ -141,7 +146,7 @@ func (n *Node) seal(node string, reqs []control.SealRequest, done func([]control
 		n.manager.Seal(reqs, done)
 		return
 	}
-	id := n.questions.ask(node, func(msg any) {
+	id := n.questions.ask(node, len(reqs), func(msg any) {
 		m, ok := msg.(protocol.SealAnswers)
 		if !ok {
 			return // the session ended: the controller knows
@@ -168,7 +173,7 @@ func (n *Node) links(node string, p ident.Partition, positions []uint64, done fu
 		n.manager.Links(p, positions, done)
 		return
 	}
-	id := n.questions.ask(node, func(msg any) {
+	id := n.questions.ask(node, 1, func(msg any) {
 		m, ok := msg.(protocol.LinksAnswer)
 		if !ok {
 			return
@@ -232,12 +237,12 @@ func (n *Node) statusOf(node string, m protocol.StatusAsk, done func(a protocol.
 		n.answerStatus(m, func(a protocol.StatusAnswer) { done(a, true) })
 		return
 	}
-	m.Request = n.questions.ask(node, func(msg any) {
+	m.Request = n.questions.ask(node, 1, func(msg any) {
 		a, ok := msg.(protocol.StatusAnswer)
 		done(a, ok)
 	})
 	if n.sendControl(node, m); !n.sees(node) {
-		n.questions.answered(m.Request, node, nil) // the session ended between: nobody else says so
+		n.questions.answered(m.Request, node, 1, nil) // the session ended between: nobody else says so
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
 )
 
 // An owner that reaches too few copies delivers for the liveness expiry and no longer, counted from when it heard them last: a session that
@@ -52,5 +54,40 @@ func TestAnOwnerThatIsCutOffStopsDelivering(t *testing.T) {
 				t.Fatalf("delivered %d of 20 once a follower was back", len(got))
 			}
 		})
+	}
+}
+
+// Copies are sealed by one request for all of a node. One that takes its time, here over an append that does not become durable, holds up
+// no other's answer.
+func TestACopyThatIsSlowToSealHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t, 1)
+	w.declare(catalog.Queue, &queue.Settings{}, nil)
+	g := w.gateway(0)
+	g.attach(1)
+	w.settle()
+	var got []SealAnswer
+	seal := func(ps ...ident.Partition) {
+		var reqs []SealRequest
+		for _, p := range ps {
+			reqs = append(reqs, SealRequest{Partition: p, Epoch: 2, Transition: "t"})
+		}
+		w.m.Seal(reqs, func(as []SealAnswer) { got = append(got, as...) })
+	}
+	other := ident.Partition{Incarnation: part.Incarnation + 1}
+	seal(other)
+	w.settle()
+	got = nil
+	w.disk.stuck = true
+	g.publish("a")
+	seal(part, other)
+	w.sim.RunFor(2 * sealedAfter)
+	if len(got) != 1 || got[0].Partition != other {
+		t.Fatalf("answers %+v while one copy cannot", got)
+	}
+	w.disk.stuck = false
+	w.store.box.Post(func() {})
+	w.settle()
+	if len(got) != 2 || got[1].Partition != part || got[1].Transition != "t" {
+		t.Fatalf("answers %+v", got)
 	}
 }

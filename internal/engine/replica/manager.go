@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -228,23 +229,57 @@ func (g *gather[T]) put(i int, v T) {
 	}
 }
 
-// Seal seals copies; done is called once, from any goroutine, with an answer for each request in the order of the requests. A
-// copy that this store never had is made, and answers as empty: only a store that the catalog names has a say.
-func (m *Manager) Seal(reqs []SealRequest, done func([]SealAnswer)) {
-	if len(reqs) == 0 {
-		done(nil)
-		return
+// sealedAfter gathers the answers of copies that are sealed together: one that takes longer, over a cut say, holds up none of the others.
+const sealedAfter = 10 * time.Millisecond
+
+// sealing hands over what copies answer, together as far as that is quick.
+type sealing struct {
+	mu    sync.Mutex
+	left  int
+	got   []SealAnswer
+	timer bool
+	done  func([]SealAnswer)
+}
+
+// put takes the answer of a replica, on its loop.
+func (s *sealing) put(r *replica, a SealAnswer) {
+	s.mu.Lock()
+	s.got = append(s.got, a)
+	s.left--
+	last, first := s.left == 0, !s.timer
+	s.timer = true
+	s.mu.Unlock()
+	switch {
+	case last:
+		s.give()
+	case first:
+		r.box.After(sealedAfter, call{s.give})
 	}
-	g := newGather(len(reqs), done)
-	for i, req := range reqs {
+}
+
+func (s *sealing) give() {
+	s.mu.Lock()
+	got := s.got
+	s.got, s.timer = nil, false
+	s.mu.Unlock()
+	if len(got) > 0 {
+		s.done(got)
+	}
+}
+
+// Seal seals copies. done is called from any goroutine, with one answer for each request, in parts as they come. A copy that this store
+// never had is made, and answers as empty: only a store that the catalog names has a say.
+func (m *Manager) Seal(reqs []SealRequest, done func([]SealAnswer)) {
+	s := &sealing{left: len(reqs), done: done}
+	for _, req := range reqs {
 		r, err := m.obtain(req.Partition)
 		if err != nil {
 			a := SealAnswer{Partition: req.Partition}
 			a.Transition, a.Instance, a.Damaged = req.Transition, m.env.Local, err.Error()
-			g.put(i, a)
+			done([]SealAnswer{a})
 			continue
 		}
-		r.box.Post(sealCopy{req, func(a SealAnswer) { g.put(i, a) }})
+		r.box.Post(sealCopy{req, func(a SealAnswer) { s.put(r, a) }})
 	}
 }
 
