@@ -18,10 +18,14 @@ var errStopped = errors.New("the node is stopping")
 // Apply takes changes of the catalog, in order: resources make and remove replicas, assignments give them roles, nodes bury the
 // gateways of older boots. The first call should carry the whole catalog. Calls that name the same object must not overlap.
 func (m *Manager) Apply(changes []catalog.Change) {
+	highest := m.incarnations.Load()
 	for i := range changes {
 		switch o := changes[i].After.(type) {
 		case *catalog.Resource:
 			m.resource(o)
+			if o.Incarnation&ident.TransientBit == 0 {
+				highest = max(highest, o.Incarnation)
+			}
 		case *catalog.Node:
 			m.node(o)
 		case nil:
@@ -30,6 +34,7 @@ func (m *Manager) Apply(changes []catalog.Change) {
 			}
 		}
 	}
+	m.incarnations.Store(highest)
 }
 
 // resource brings the replicas of a resource in line with its assignments.

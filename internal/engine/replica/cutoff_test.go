@@ -91,3 +91,17 @@ func TestACopyThatIsSlowToSealHoldsUpNoOther(t *testing.T) {
 		t.Fatalf("answers %+v", got)
 	}
 }
+
+// A seal that comes after the catalog has deleted the partition makes no copy, which nobody would delete again.
+func TestASealOfADeletedPartition(t *testing.T) {
+	w := newWorld(t, 1)
+	w.declare(catalog.Queue, &queue.Settings{}, nil)
+	w.settle()
+	w.m.Apply([]catalog.Change{{Before: w.res}})
+	var got []SealAnswer
+	w.m.Seal([]SealRequest{{Partition: part, Epoch: 2, Transition: "t"}}, func(as []SealAnswer) { got = append(got, as...) })
+	w.settle()
+	if len(got) != 1 || got[0].Refused == "" || got[0].Transition != "t" || len(w.m.sorted()) > 0 || w.m.Promises() != nil {
+		t.Fatalf("answers %+v; copies %v, promises %v", got, w.m.sorted(), w.m.Promises())
+	}
+}

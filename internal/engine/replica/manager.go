@@ -31,6 +31,9 @@ type Manager struct {
 	vows     sync.Mutex
 	promises map[ident.Partition]uint64 // of copies that have promised an epoch above that of their role
 
+	// incarnations is the highest of a resource that the catalog has spoken of: what is not above it and not here was deleted, or is elsewhere.
+	incarnations atomic.Uint64
+
 	recovering atomic.Int64
 	duplicates atomic.Uint64
 	expired    atomic.Uint64
@@ -268,14 +271,21 @@ func (s *sealing) give() {
 }
 
 // Seal seals copies. done is called from any goroutine, with one answer for each request, in parts as they come. A copy that this store
-// never had is made, and answers as empty: only a store that the catalog names has a say.
+// never had is made, and answers as empty: only a store that the catalog names has a say. One that was deleted while its seal was on its way
+// is not made anew: nobody would delete it again.
 func (m *Manager) Seal(reqs []SealRequest, done func([]SealAnswer)) {
 	s := &sealing{left: len(reqs), done: done}
 	for _, req := range reqs {
+		a := SealAnswer{Partition: req.Partition}
+		a.Transition, a.Instance = req.Transition, m.env.Local
+		if req.Partition.Incarnation <= m.incarnations.Load() && m.find(req.Partition) == nil && !m.known(req.Partition) {
+			a.Refused = "it was deleted, or has no place here"
+			done([]SealAnswer{a})
+			continue
+		}
 		r, err := m.obtain(req.Partition)
 		if err != nil {
-			a := SealAnswer{Partition: req.Partition}
-			a.Transition, a.Instance, a.Damaged = req.Transition, m.env.Local, err.Error()
+			a.Damaged = err.Error()
 			done([]SealAnswer{a})
 			continue
 		}
