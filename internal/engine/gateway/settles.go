@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/tanist/tanist/internal/core/protocol"
+import (
+	"slices"
+
+	"github.com/tanist/tanist/internal/core/protocol"
+)
 
 // settles are what clients said of deliveries of one partition, and the moves of cursors: gathered until the shard flushes, kept and
 // sent again on every new stream until the owner has confirmed them.
@@ -53,6 +57,14 @@ func (s *settles) move(name string, offset uint64) {
 	s.cursors = append(s.cursors, cursorMove{name, offset})
 }
 
+// sentMove keeps a move that is sent now in the place of an earlier one of the same cursor: it says all that that did. So a reader that goes on
+// while nothing can be confirmed takes no more room with each step.
+func (s *settles) sentMove(c cursorMove) {
+	s.kept = slices.DeleteFunc(s.kept, func(m settleMessage) bool { return m.items == nil && m.cursor.name == c.name })
+	s.seq++
+	s.kept = append(s.kept, settleMessage{seq: s.seq, cursor: c})
+}
+
 // confirmed lets go of every message up to a number.
 func (s *settles) confirmed(seq uint64) {
 	n := 0
@@ -81,8 +93,7 @@ func (a *attachment) sendSettles() {
 		a.sendSettle(s.kept[len(s.kept)-1])
 	}
 	for _, c := range s.cursors {
-		s.seq++
-		s.kept = append(s.kept, settleMessage{seq: s.seq, cursor: c})
+		s.sentMove(c)
 		a.sendSettle(s.kept[len(s.kept)-1])
 	}
 	s.cursors = s.cursors[:0]
