@@ -5,10 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -95,11 +99,16 @@ func explain(address string, err error) error {
 		return fmt.Errorf("%s: wrong user or password for %q; set TANIST_PASSWORD (guest may only connect from the broker's own machine)", u.Host, u.User.Username())
 	case errors.As(err, &known) && known.Server:
 		return serverError(known)
-	case known != nil:
+	case known != nil, hungUp(err):
 		return fmt.Errorf("%s does not answer as an AMQP broker does (%v); does it want TLS (amqps://…), or is it another port?", u.Host, err)
 	default:
 		return fmt.Errorf("no broker answers at %s (%v); is `tanist serve` running, and is this its AMQP address (--url)?", u.Host, err)
 	}
+}
+
+// hungUp reports whether somebody took the connection and ended it. The client library may notice that as it writes.
+func hungUp(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // serverError is a refusal by the broker with the likely next step.
