@@ -50,7 +50,7 @@ func TestWhatGathersIsWrittenInOrderAndInFewerWrites(t *testing.T) {
 func TestAWriteAfterTheEndFails(t *testing.T) {
 	near, far := net.Pipe()
 	g := gather(near)
-	go func() { _, _ = io.Copy(io.Discard, far) }() // ends with far
+	go func(far net.Conn) { _, _ = io.Copy(io.Discard, far) }(far) // ends with far, not with the next of that name
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
