@@ -56,6 +56,8 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		"a start beside a new controller": {Seed: 80375, Nodes: 3, Small: true},
 		// An owner that heard nobody went on delivering for as long again after its sessions had ended for silence.
 		"an owner that hears nobody": {Seed: 90246, Nodes: 3, Small: true},
+		// An owner that had been replaced while it was cut off delivered again, as soon as it reached copies that followed another by then.
+		"a deposed owner comes back": {Seed: 67556929003896, Nodes: 3},
 		// A node that had just started, and led, had not read its catalog yet and took every other voter for one without a node.
 		"a leader without a catalog": {Seed: 6285, Nodes: 3, Small: true},
 	} {

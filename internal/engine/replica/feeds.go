@@ -126,6 +126,7 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 	at := m.Tail.Position
 	stand := func() {
 		f.Stand(at, m.Durable)
+		r.reach()
 		r.progressed(f)
 		r.catchUp(f)
 	}
@@ -366,7 +367,7 @@ const livenessTTL = 1500
 // reach notes whether enough copies can be reached, each time that it may have changed.
 func (r *replica) reach() {
 	switch {
-	case r.copy.Role() != partition.Owner || r.broken() == "":
+	case r.copy.Role() != partition.Owner, r.broken() == "" && (r.alone == 0 || r.followed()):
 		if r.alone != 0 {
 			r.alone = 0
 			r.box.Touch()
@@ -374,6 +375,18 @@ func (r *replica) reach() {
 	case r.alone == 0:
 		r.alone = r.mono() + livenessTTL
 	}
+}
+
+// followed reports whether as many copies as a confirm needs have said, since they can be reached again, that they follow in this epoch. A way
+// to them is not enough: they may follow another owner by now, who has settled what this one would deliver.
+func (r *replica) followed() bool {
+	n := 1
+	for _, f := range r.feeds {
+		if f.up && !f.learner && !f.doubted && f.Standing() {
+			n++
+		}
+	}
+	return n >= r.w || len(r.feeds) == 0
 }
 
 // cutOff reports whether an owner has reached too few copies for so long that it must not deliver.
