@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/cmd/tanist/benches"
 )
 
 func main() { os.Exit(run()) }
@@ -62,7 +64,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 	}
 	add("node", newServe(), newDev(), newStatus(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newJoinToken(), newNode(), newConfig(), newInspect())
 	add("client", newPublish(), newConsume())
-	add("proof", newBench(), newSim())
+	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())
 	explainArguments(root)
 	return root

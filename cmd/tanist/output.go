@@ -1,35 +1,20 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/cmd/tanist/show"
 )
 
-// jsonFlag adds --json.
-func jsonFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "json", false, "print JSON")
-}
+func jsonFlag(c *cobra.Command, to *bool) { show.JSONFlag(c, to) }
 
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
+func printJSON(w io.Writer, v any) error { return show.JSON(w, v) }
 
-// table prints rows under a header, in columns.
-func table(w io.Writer, header string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(strings.Fields(header), "\t"))
-	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
-	}
-	return t.Flush()
-}
+func table(w io.Writer, header string, rows [][]string) error { return show.Table(w, header, rows) }
 
 func orDash(s string) string {
 	if s == "" {

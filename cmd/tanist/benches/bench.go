@@ -1,4 +1,5 @@
-package main
+// Package benches has the verbs of `tanist bench`: flags, and how figures are shown. What is measured, and how, is internal/bench's.
+package benches
 
 import (
 	"context"
@@ -10,11 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/bench"
 	"github.com/tanist/tanist/internal/config"
 )
 
-func newBench() *cobra.Command {
+// New is the verb bench with what is below it.
+func New() *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure this or another AMQP broker",
 		Long: `Measures a broker over AMQP. Every figure comes with what it is to be held against, from the same run: machines differ, ratios less.
@@ -43,7 +46,7 @@ func (o *benchOptions) addTarget(c *cobra.Command) {
 
 func (o *benchOptions) addCommon(c *cobra.Command) {
 	c.Flags().StringVar(&o.dir, "dir", "", "where to put data of brokers that are started (default: the directory for temporary files)")
-	jsonFlag(c, &o.json)
+	show.JSONFlag(c, &o.json)
 }
 
 func (o *benchOptions) addNodes(c *cobra.Command) {
@@ -151,7 +154,7 @@ func newBenchQueues() *cobra.Command {
 					return err
 				}
 				if o.json {
-					return printJSON(c.OutOrStdout(), r)
+					return show.JSON(c.OutOrStdout(), r)
 				}
 				_, err = fmt.Fprintf(c.OutOrStdout(), `as fast as possible: %.0f confirmed/s with 1, %.0f with %d: ratio %.2f (budget ≥ 0.70)
 broker's CPU a message then: %s µs with 1, %s with %d
@@ -187,7 +190,7 @@ func newBenchIdle() *cobra.Command {
 					return err
 				}
 				if o.json {
-					return printJSON(c.OutOrStdout(), r)
+					return show.JSON(c.OutOrStdout(), r)
 				}
 				kib := func(m bench.IdleMemory) (heap, resident float64) {
 					return m.HeapPerQueue / 1024, m.ResidentPerQueue / 1024
@@ -228,7 +231,7 @@ func newBenchReaders() *cobra.Command {
 					return err
 				}
 				if o.json {
-					return printJSON(c.OutOrStdout(), r)
+					return show.JSON(c.OutOrStdout(), r)
 				}
 				_, err = fmt.Fprintf(c.OutOrStdout(), `%d readers of one stream at %.0f records/s: %d delivered, %d missing, %d out of order
 the slowest was at most %d records behind (%.2f s); the broker used %.2f cores and grew by %.0f MiB to %.0f
@@ -260,7 +263,7 @@ func newBenchStart() *cobra.Command {
 					return err
 				}
 				if o.json {
-					return printJSON(c.OutOrStdout(), r)
+					return show.JSON(c.OutOrStdout(), r)
 				}
 				all := make([]string, len(r.Times))
 				for i, t := range r.Times {

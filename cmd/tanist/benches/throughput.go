@@ -1,4 +1,4 @@
-package main
+package benches
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/bench"
 )
 
@@ -37,7 +38,7 @@ quorum, so that both keep copies. What processes cost is read from /proc, by the
 					return err
 				}
 				if o.json {
-					return printJSON(c.OutOrStdout(), r)
+					return show.JSON(c.OutOrStdout(), r)
 				}
 				return printThroughput(c.OutOrStdout(), []string{r.URL}, []bench.Result{r}, r)
 			})
@@ -75,7 +76,7 @@ func (o *benchOptions) versus(c *cobra.Command, ours bench.Target) error {
 		return err
 	}
 	if o.json {
-		return printJSON(c.OutOrStdout(), r)
+		return show.JSON(c.OutOrStdout(), r)
 	}
 	return printVersus(c.OutOrStdout(), r)
 }
@@ -91,7 +92,7 @@ func printVersus(w io.Writer, r bench.VersusResult) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return table(w, "BUDGET VALUE BOUND VERDICT", budgetRows(r.Budgets))
+	return show.Table(w, "BUDGET VALUE BOUND VERDICT", budgetRows(r.Budgets))
 }
 
 // printThroughput shows results under the names of their loads, with ratios to first, or to the second of each pair where there is no first.
@@ -109,7 +110,7 @@ func printThroughput(w io.Writer, names []string, results []bench.Result, first 
 			known(r.DiskPayload, "%.2f"), known(r.Syncs, "%.0f"), known(r.MessagesPerSync, "%.0f"), known(r.ResidentMiB, "%.0f"),
 		})
 	}
-	return table(w, "LOAD BROKER CONFIRMED/S RATIO CONSUMED/S P50-MS P99-MS GAP-MS CPU-US/MSG CLIENT-US/MSG WRITTEN/PAYLOAD DISK/PAYLOAD SYNCS/S MSGS/SYNC RESIDENT-MIB", rows)
+	return show.Table(w, "LOAD BROKER CONFIRMED/S RATIO CONSUMED/S P50-MS P99-MS GAP-MS CPU-US/MSG CLIENT-US/MSG WRITTEN/PAYLOAD DISK/PAYLOAD SYNCS/S MSGS/SYNC RESIDENT-MIB", rows)
 }
 
 // idleCluster shows what several nodes cost that nobody uses.
@@ -119,7 +120,7 @@ func (o *benchOptions) idleCluster(c *cobra.Command, program, dir string, queues
 		return err
 	}
 	if o.json {
-		return printJSON(c.OutOrStdout(), r)
+		return show.JSON(c.OutOrStdout(), r)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), `%d nodes, %d idle queues, over %.0f s after %.0f s alone:
 %.1f %% of a core for all nodes (budget ≤ 3 %% with 3 nodes and 1000 queues), %.1f %% without queues; %.0f MiB resident together

@@ -1,4 +1,4 @@
-package main
+package benches
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/bench"
 )
 
@@ -152,7 +153,7 @@ func (o *failoverOptions) run(c *cobra.Command, program, dir string, plans []ben
 		}
 	}
 	if o.json {
-		return printJSON(c.OutOrStdout(), results)
+		return show.JSON(c.OutOrStdout(), results)
 	}
 	return nil
 }
@@ -187,14 +188,14 @@ func (r planResult) print(w io.Writer) error {
 			rows = append(rows, failoverRow(run))
 		}
 	}
-	if err := table(w, "BROKER KILLED PAUSE-BEFORE PAUSE PAUSE-AT SERVE RECONNECT CLOSED EPOCHS PUBLISHED CONFIRMED UNKNOWN NACKED LOST DUPLICATE REORDERED MOVED OTHER", rows); err != nil {
+	if err := show.Table(w, "BROKER KILLED PAUSE-BEFORE PAUSE PAUSE-AT SERVE RECONNECT CLOSED EPOCHS PUBLISHED CONFIRMED UNKNOWN NACKED LOST DUPLICATE REORDERED MOVED OTHER", rows); err != nil {
 		return err
 	}
 	if err := r.printPhases(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	return table(w, "BUDGET VALUE BOUND VERDICT", budgetRows(r.Budgets))
+	return show.Table(w, "BUDGET VALUE BOUND VERDICT", budgetRows(r.Budgets))
 }
 
 func failoverRow(r bench.FailoverRun) []string {
@@ -232,7 +233,7 @@ func (r planResult) printPhases(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return table(w, "KILLED TRANSITIONS SUSPECTED RECORDED SEALED CHOSEN COMMITTED SERVING FIRST-CONFIRM CUT", rows)
+	return show.Table(w, "KILLED TRANSITIONS SUSPECTED RECORDED SEALED CHOSEN COMMITTED SERVING FIRST-CONFIRM CUT", rows)
 }
 
 func budgetRows(budgets []bench.Budget) (rows [][]string) {

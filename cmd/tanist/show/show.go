@@ -1,0 +1,34 @@
+// Package show has the forms that verbs print in.
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// JSONFlag adds --json.
+func JSONFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "json", false, "print JSON")
+}
+
+// JSON prints a value for programs. The error is the writer's.
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// Table prints rows under a header, in columns. The error is the writer's.
+func Table(w io.Writer, header string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(strings.Fields(header), "\t"))
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}
