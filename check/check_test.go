@@ -257,6 +257,12 @@ var ownerScripts = []script{
 	{"a requeued message is gone, and the accept before it went with its session's node", RuleLost, queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), Event{Kind: Disturbed}, settle("q", 2, 1, Accept), lost(2), got("q", 1, 1),
 		settle("q", 1, 1, Requeue), Event{Kind: Calm}, drained("q"))},
+	{"a session that stood still requeues what another has accepted since, and that was confirmed", "", queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), Event{Kind: Disturbed}, again("q", 2, 1), settle("q", 2, 1, Accept), kept("q", 1),
+		settle("q", 1, 1, Requeue), Event{Kind: Calm}, drained("q"))},
+	{"such a requeue undoes it", RuleSettled, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), Event{Kind: Disturbed}, again("q", 2, 1), settle("q", 2, 1, Accept), kept("q", 1),
+		settle("q", 1, 1, Requeue), Event{Kind: Calm}, again("q", 2, 1))},
 	{"an epoch rises when all is calm", RuleCause, queue(
 		owned("q", 1, "n/1", ""), Event{Kind: Disturbed}, Event{Kind: Calm}, owned("q", 2, "n/2", ""))},
 	{"another owner is replaced than the one that was doubted", RuleCause, queue(

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"testing"
 	"time"
@@ -65,7 +66,8 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 	}
 }
 
-// TestClusterSeedsReplayExactly runs each seed twice: schedule, events and history must be the same. SIM_SEEDS is for how many.
+// TestClusterSeedsReplayExactly runs each seed twice: schedule, events and history must be the same. SIM_SEEDS is for how many, and with
+// SIM_SMALL there is little in them.
 func TestClusterSeedsReplayExactly(t *testing.T) {
 	n := uint64(6)
 	if testing.Short() {
@@ -73,7 +75,7 @@ func TestClusterSeedsReplayExactly(t *testing.T) {
 	}
 	n = number(t, "SIM_SEEDS", n)
 	for seed := range n {
-		opt := Options{Seed: seed, Nodes: 3 + int(seed%4/3)*2}
+		opt := Options{Seed: seed, Nodes: 3 + int(seed%4/3)*2, Small: os.Getenv("SIM_SMALL") != ""}
 		a, b := Run(opt), Run(opt)
 		if !reflect.DeepEqual(a, b) {
 			t.Fatalf("seed %d does not replay:\n%+v\n%+v", seed, a, b)

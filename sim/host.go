@@ -27,7 +27,8 @@ type host struct {
 	refused error // it did not start
 	hurt    bool  // its storage has failed: it needs to be started anew
 	ears    map[ident.Partition]*ear
-	voters  int64 // of the catalog's consensus, as the run knows
+	voters  int64  // of the catalog's consensus, as the run knows
+	watched uint64 // index of the catalog that was read last
 }
 
 // boot starts the node over the disk as it is.

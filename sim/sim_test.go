@@ -4,9 +4,21 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"runtime"
+	"runtime/debug"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
+
+// TestMain lets garbage gather: a simulation makes much of it and keeps little.
+func TestMain(m *testing.M) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	os.Exit(m.Run())
+}
 
 // show gives what people need to look into a failure.
 func show(t *testing.T, r Result) {
@@ -43,11 +55,18 @@ func fresh(t *testing.T, n uint64, options func(i uint64) Options) {
 		first, from = given, "SIM_FIRST"
 	}
 	t.Logf("%d simulations, seeds from %d on, of %s", n, first, from)
-	for i := uint64(0); i < n && !t.Failed(); i++ {
-		opt := options(i)
-		opt.Seed = first + i
-		show(t, Run(opt))
+	var next atomic.Uint64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
+				opt := options(i)
+				opt.Seed = first + i
+				show(t, Run(opt))
+			}
+		})
 	}
+	all.Wait()
 }
 
 // TestFixedSeeds runs the same simulations every time, some of each kind of fault and some of all.

@@ -245,6 +245,10 @@ func (s *site) stall(draw uint64) {
 func (h *host) watch() {
 	w := h.w
 	h.node.View(func(v *catalog.View) {
+		if v.Index() == h.watched {
+			return
+		}
+		h.watched = v.Index()
 		for _, r := range v.AllResources() {
 			for _, a := range r.Partitions {
 				if r.Home == nil {
