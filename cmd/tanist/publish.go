@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/tanist/tanist/internal/config"
+	"github.com/tanist/tanist/internal/core/units"
 )
 
 type publishOptions struct {
@@ -133,7 +133,7 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 // bodies gives one body after another; nil ends them.
 func (o *publishOptions) bodies(in io.Reader, given []string) (func() ([]byte, error), error) {
 	if o.size != "" {
-		n, err := config.ParseSize(o.size)
+		n, err := units.ParseSize(o.size)
 		if err != nil {
 			return nil, fmt.Errorf("--size: %w", err)
 		}

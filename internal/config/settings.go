@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tanist/tanist/internal/core/units"
 )
 
 // Setting describes one setting.
@@ -283,15 +285,15 @@ func count(field func(*Config) *int, low, high int) func(*Config, string) error 
 
 func size(field func(*Config) *int64, low, high int64) func(*Config, string) error {
 	return func(c *Config, v string) error {
-		n, err := ParseSize(v)
+		n, err := units.ParseSize(v)
 		if err != nil {
 			return err
 		}
 		if n < low || n > high {
 			if high == math.MaxInt64 {
-				return fmt.Errorf("want at least %s", FormatSize(low))
+				return fmt.Errorf("want at least %s", units.FormatSize(low))
 			}
-			return fmt.Errorf("want %s to %s", FormatSize(low), FormatSize(high))
+			return fmt.Errorf("want %s to %s", units.FormatSize(low), units.FormatSize(high))
 		}
 		*field(c) = n
 		return nil
@@ -307,37 +309,6 @@ func duration(field func(*Config) *time.Duration, low, high time.Duration) func(
 		*field(c) = d
 		return nil
 	}
-}
-
-var sizeUnits = []struct {
-	suffix string
-	bytes  int64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
-
-// ParseSize reads a number of bytes such as 4096, 64KiB or 2GB.
-func ParseSize(v string) (int64, error) {
-	number, unit := strings.TrimSpace(v), int64(1)
-	for _, u := range sizeUnits {
-		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
-			number, unit = strings.TrimSpace(rest), u.bytes
-			break
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("want a number of bytes, such as 4096, 64KiB or 2GB")
-	}
-	return n * unit, nil
-}
-
-// FormatSize writes a number of bytes in the largest binary unit that loses nothing.
-func FormatSize(n int64) string {
-	for i := 3; i >= 0; i-- {
-		if u := sizeUnits[i]; n >= u.bytes && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.suffix
-		}
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // Nearest is the known word that is nearest to the one given; empty if none is near.

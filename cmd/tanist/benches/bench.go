@@ -13,7 +13,7 @@ import (
 
 	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/bench"
-	"github.com/tanist/tanist/internal/config"
+	"github.com/tanist/tanist/internal/core/units"
 )
 
 // New is the verb bench with what is below it.
@@ -65,7 +65,7 @@ func (o *benchOptions) addLoad(c *cobra.Command) {
 
 // prepare checks the flags.
 func (o *benchOptions) prepare() error {
-	n, err := config.ParseSize(o.size)
+	n, err := units.ParseSize(o.size)
 	if err != nil || n > 16<<20 {
 		return fmt.Errorf("--size %q: want a size up to 16MiB, such as 1KiB", o.size)
 	}

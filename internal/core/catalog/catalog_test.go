@@ -84,13 +84,13 @@ func TestUnknownStops(t *testing.T) {
 }
 
 func TestEveryOperationIsKnown(t *testing.T) {
-	for o := opInitCluster; o <= opSetAuthority; o++ {
+	for o := opInitCluster; o <= opSetWishes; o++ {
 		if operations[o] == nil {
 			t.Errorf("operation %d cannot be applied", o)
 		}
 	}
-	if len(operations) != int(opSetAuthority) {
-		t.Errorf("%d operations, the last is %d", len(operations), opAdoptResource)
+	if len(operations) != int(opSetWishes) {
+		t.Errorf("%d operations, the last is %d", len(operations), opSetWishes)
 	}
 }
 

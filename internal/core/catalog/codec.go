@@ -109,6 +109,7 @@ func (c *coder) assignment(a *Assignment) {
 	c.instance(&a.Owner)
 	list(c, &a.Followers, (*coder).member)
 	list(c, &a.Learners, (*coder).member)
+	list(c, &a.Leaving, (*coder).member)
 	c.name(&a.Policy)
 	optional(c, &a.Pending, (*coder).pending)
 	list(c, &a.Starts, (*coder).start)
@@ -148,6 +149,7 @@ func (c *coder) node(n *Node) {
 	c.name(&n.Zone)
 	c.bool(&n.Draining)
 	c.u32(&n.Shards)
+	c.i64(&n.Absent)
 }
 
 func (c *coder) removed(r *Removed) {

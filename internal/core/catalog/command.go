@@ -58,6 +58,9 @@ const (
 	opPutToken
 	opUseToken
 	opSetAuthority
+	opNoteAbsent
+	opMarkLeaving
+	opSetWishes
 )
 
 // Item is one guarded change, made by one of the constructors below.

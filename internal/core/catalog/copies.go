@@ -38,6 +38,26 @@ func DropLearner(p ident.Partition, version uint64, m Member) Item {
 	return item(opDropLearner, func(c *coder) { c.learner(&l) })
 }
 
+// MarkLeaving says which followers are to leave, in the stead of what was said before, if the assignment is still at version. It is refused
+// with VersionMoved; with TransitionMoved while a transition is pending; with NotFound if one is no follower, and with Invalid if one is
+// named twice or the partition is transient. What is marked already changes nothing. Decide anew on every refusal but Invalid.
+func MarkLeaving(p ident.Partition, version uint64, leaving []Member) Item {
+	l := leave{p, version, leaving}
+	return item(opMarkLeaving, func(c *coder) { c.leaving(&l) })
+}
+
+type leave struct {
+	partition ident.Partition
+	version   uint64
+	members   []Member
+}
+
+func (c *coder) leaving(l *leave) {
+	c.partition(&l.partition)
+	c.u64(&l.version)
+	list(c, &l.members, (*coder).member)
+}
+
 // Evidence says that a copy holds the log durably below a position.
 type Evidence struct {
 	Store    ident.StoreID `json:"store"`
@@ -58,7 +78,7 @@ type Membership struct {
 	Evidence []Evidence
 }
 
-// ChangeMembers changes a partition's followers, learners and policy. Only the owner of the epoch may propose it, while it confirms
+// ChangeMembers changes a partition's followers, learners and policy; what is no follower any more is not leaving either. Only the owner of the epoch may propose it, while it confirms
 // what satisfies the old and the new set both, until it knows the answer (design 2 §5). It is refused with VersionMoved if the
 // version or the epoch has moved; with TransitionMoved while a transition is pending; with Unproven if the evidence does not show
 // that W′ of the new set hold everything below Floor, or Floor is not past this epoch's start; with Invalid if a follower was
@@ -168,6 +188,38 @@ func (s *State) dropLearner(l *learner) ItemResult {
 	return s.assign(after)
 }
 
+func (s *State) markLeaving(l *leave) ItemResult {
+	a, refused := s.steady(l.partition, l.version)
+	if refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	for i, m := range l.members {
+		if !slices.Contains(a.Followers, m) {
+			return refuse(Refusal{Code: NotFound, What: "follower", Name: l.partition.String() + " on " + m.Node})
+		}
+		if slices.Contains(l.members[:i], m) {
+			return refuse(Refusal{Code: Invalid, What: "partition", Name: l.partition.String(), Argument: "leaving", Want: m.Node + " is named twice"})
+		}
+	}
+	if slices.Equal(a.Leaving, l.members) {
+		return done(s.view.Incarnation(l.partition.Incarnation))
+	}
+	after := *a
+	after.Leaving = l.members
+	return s.assign(after)
+}
+
+// among are those of some members that are in a list, in their order.
+func among(some, list []Member) []Member {
+	var out []Member
+	for _, m := range some {
+		if slices.Contains(list, m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 func (s *State) changeMembers(m *Membership) ItemResult {
 	a, refused := s.steady(m.Partition, m.Version)
 	if refused != nil {
@@ -197,7 +249,7 @@ func (s *State) changeMembers(m *Membership) ItemResult {
 		return ItemResult{Refused: refused}
 	}
 	after := *a
-	after.Followers, after.Learners, after.Policy = m.Followers, m.Learners, m.Policy
+	after.Followers, after.Learners, after.Policy, after.Leaving = m.Followers, m.Learners, m.Policy, among(a.Leaving, m.Followers)
 	return s.assign(after)
 }
 

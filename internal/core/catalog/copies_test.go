@@ -19,10 +19,13 @@ type copiesModel struct {
 	barred    map[byte]bool
 	followers []byte // stores
 	learners  []byte
+	leaving   []byte
 	names     map[byte]byte // store to name, of all that ever were
 	version   uint64
 	pending   bool
 	wanted    string // policy
+	wished    string // likewise, of the resource
+	copies    uint32
 	next      byte
 }
 
@@ -65,7 +68,9 @@ func (m *copiesModel) draw(t *rapid.T) (Item, bool) {
 	store := rapid.SampledFrom(slices.Sorted(maps.Keys(m.names))).Draw(t, "store")
 	name := m.names[store]
 	registered := m.nodes[name] == store
-	switch rapid.SampledFrom([]string{"add", "add", "drop", "change", "change", "change", "pending", "node", "remove", "replace"}).Draw(t, "op") {
+	switch rapid.SampledFrom([]string{
+		"add", "add", "drop", "change", "change", "change", "pending", "node", "remove", "replace", "leave", "wish",
+	}).Draw(t, "op") {
 	case "add":
 		ok := steady && registered && !slices.Contains(m.all(), store)
 		if ok {
@@ -82,6 +87,19 @@ func (m *copiesModel) draw(t *rapid.T) (Item, bool) {
 		return item, ok
 	case "change":
 		return m.change(t, version, steady)
+	case "leave":
+		return m.leave(t, version, steady)
+	case "wish":
+		policy := rapid.SampledFrom([]string{"", "local_durable", "all_durable", "some"}).Draw(t, "policy")
+		copies := rapid.SampledFrom([]uint32{0, 1, 5, 65}).Draw(t, "copies")
+		ok := policy != "some" && copies != 65
+		if ok && policy != "" {
+			m.wished = policy
+		}
+		if ok && copies != 0 {
+			m.copies = copies
+		}
+		return SetWishes("/", "q", 1, policy, copies), ok
 	case "pending":
 		if m.pending {
 			m.pending, m.version = false, m.version+1
@@ -111,6 +129,21 @@ func (m *copiesModel) draw(t *rapid.T) (Item, bool) {
 		m.nodes[name], m.names[fresh], m.barred[store] = fresh, name, true
 	}
 	return ReplaceNode(ident.StoreID{store}, Node{Name: fmt.Sprint(name), Store: ident.StoreID{fresh}, Boot: 1}), registered
+}
+
+func (m *copiesModel) leave(t *rapid.T, version uint64, steady bool) (Item, bool) {
+	var leaving []byte
+	ok := steady
+	for _, s := range m.all() {
+		if rapid.IntRange(0, 2).Draw(t, "leaves") > 0 {
+			leaving = append(leaving, s)
+			ok = ok && slices.Contains(m.followers, s)
+		}
+	}
+	if ok && !slices.Equal(leaving, m.leaving) {
+		m.leaving, m.version = leaving, m.version+1
+	}
+	return MarkLeaving(ident.Partition{Incarnation: 1}, version, m.members(leaving)), ok
 }
 
 func (m *copiesModel) change(t *rapid.T, version uint64, steady bool) (Item, bool) {
@@ -144,6 +177,7 @@ func (m *copiesModel) change(t *rapid.T, version uint64, steady bool) (Item, boo
 	ok := steady && c.Floor > 0 && len(nodes) == len(set) && proven(set, holding, w)
 	if ok {
 		m.followers, m.learners, m.wanted, m.version = followers, learners, c.Policy, m.version+1
+		m.leaving = slices.DeleteFunc(slices.Clone(m.leaving), func(s byte) bool { return !slices.Contains(followers, s) })
 	}
 	return ChangeMembers(c), ok
 }
@@ -166,6 +200,7 @@ func TestCopiesAgainstDumbModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &copiesModel{
 			nodes: map[byte]byte{1: 1}, names: map[byte]byte{1: 1}, barred: map[byte]bool{}, version: 1, next: 1, wanted: "majority_durable",
+			wished: "majority_durable",
 		}
 		s, index := New(), uint64(0)
 		apply := func(items ...Item) Result {
@@ -188,10 +223,10 @@ func TestCopiesAgainstDumbModel(t *testing.T) {
 			if res := apply(item); (res.Err() == nil) != ok {
 				t.Fatalf("refused %v, the model says %v", res.Err(), ok)
 			}
-			a, _ := s.View().Assignment(ident.Partition{Incarnation: 1})
-			if !slices.Equal(a.Followers, m.members(m.followers)) || !slices.Equal(a.Learners, m.members(m.learners)) ||
+			a, r := s.View().Assignment(ident.Partition{Incarnation: 1})
+			if !slices.Equal(a.Leaving, m.members(m.leaving)) || r.Policy != m.wished || r.Copies != m.copies || !slices.Equal(a.Followers, m.members(m.followers)) || !slices.Equal(a.Learners, m.members(m.learners)) ||
 				a.Version != m.version || a.Policy != m.wanted || a.Owner != owner || a.Epoch != 1 {
-				t.Fatalf("%+v, the model has %+v", a, m)
+				t.Fatalf("%+v of %+v, the model has %+v", a, r, m)
 			}
 			restored, err := Restore(s.Snapshot())
 			if err != nil {

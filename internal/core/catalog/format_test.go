@@ -75,6 +75,8 @@ func everyOperation() []Item {
 		RegisterBoot(Node{Name: "n7", Store: ident.StoreID{7}, Boot: 1}), RemoveNode("n7", ident.StoreID{7}),
 		PutToken(Token{ID: "t1", Hash: [32]byte{1}, Expires: 100, Node: "n8"}, 50), PutToken(Token{ID: "t2", Hash: [32]byte{2}, Expires: 100}, 50),
 		UseToken("t2", [32]byte{2}, "n9", 60),
+		NoteAbsent("n5", ident.StoreID{5}, 1, 1234567890123), SetWishes("/", "c", 4, "all_durable", 3),
+		MarkLeaving(copies, 4, []Member{{"n4", ident.StoreID{4}}}),
 	}
 }
 

@@ -133,11 +133,11 @@ func (s *State) registerBoot(n *Node) ItemResult {
 	have := s.view.Node(n.Name)
 	if have == nil {
 		s.runs++
-		n.Number = s.runs
+		n.Number, n.Absent = s.runs, 0
 		s.change(nil, n)
 		return ItemResult{Created: true, Object: n}
 	}
-	n.Number, n.Draining = have.Number, have.Draining
+	n.Number, n.Draining, n.Absent = have.Number, have.Draining, have.Absent
 	same := ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
 	refused := s.registered(same)
 	switch {
@@ -147,7 +147,7 @@ func (s *State) registerBoot(n *Node) ItemResult {
 		}
 	case refused.Code == StaleBoot && n.Boot > have.Boot:
 		s.runs++
-		n.Number = s.runs
+		n.Number, n.Absent = s.runs, 0
 	default:
 		return ItemResult{Refused: refused}
 	}
@@ -192,17 +192,26 @@ func (s *State) guard(p ident.Partition, version uint64) (*Assignment, *Refusal)
 func (s *State) assign(a Assignment) ItemResult {
 	a.Version++
 	r := s.view.Incarnation(a.Partition.Incarnation)
-	var after *Resource
+	after := again(r)
 	if len(r.Partitions) == 1 {
-		after = together(r, 1)
 		*after.Partitions[0] = a
 	} else {
-		after = new(*r)
-		after.Partitions = slices.Clone(r.Partitions)
 		after.Partitions[a.Partition.Index] = new(a)
 	}
 	s.change(r, after)
 	return done(after)
+}
+
+// again copies a resource to be changed, with its one assignment, or its list of several, of which each is to be replaced whole.
+func again(r *Resource) *Resource {
+	if len(r.Partitions) == 1 {
+		after := together(r, 1)
+		*after.Partitions[0] = *r.Partitions[0]
+		return after
+	}
+	after := new(*r)
+	after.Partitions = slices.Clone(r.Partitions)
+	return after
 }
 
 // together copies a resource and gives it empty assignments. With one partition, which is the rule, all lies in one piece of memory.
@@ -276,6 +285,7 @@ func (s *State) commitTransition(t *Commit) ItemResult {
 	}
 	after := *a
 	after.Epoch, after.Owner, after.Followers, after.Learners, after.Pending = t.Start.Epoch, t.Owner, t.Followers, t.Learners, nil
+	after.Leaving = among(a.Leaving, t.Followers)
 	from := max(0, len(a.Starts)+1-keepStarts)
 	after.Starts = append(append(make([]HistoryStart, 0, len(a.Starts)-from+1), a.Starts[from:]...), t.Start)
 	return s.assign(after)

@@ -27,7 +27,7 @@ func RemoveNode(name string, store ident.StoreID) Item {
 // them (design 2 §3). Refused as RegisterBoot is; with StoreMoved if the name is not old's any more. Repeating it changes nothing.
 func ReplaceNode(old ident.StoreID, n Node) Item {
 	r := replacement{old, n}
-	r.node.Number, r.node.Draining = 0, false
+	r.node.Number, r.node.Draining, r.node.Absent = 0, false, 0
 	return item(opReplaceNode, func(c *coder) { c.replacement(&r) })
 }
 
@@ -55,6 +55,24 @@ type drain struct {
 func (c *coder) drain(d *drain) {
 	c.member(&d.member)
 	c.bool(&d.draining)
+}
+
+// NoteAbsent says since when the registered run of a node has been away, in milliseconds since 1970, or with 0 that it is there. What is
+// said of it already is not moved by a later time: the hold of its places counts from the first. Refused with NotFound, StoreMoved or
+// StaleBoot if another run is registered, and with Invalid for a time below 0.
+func NoteAbsent(node string, store ident.StoreID, boot uint64, since int64) Item {
+	a := absence{ident.Instance{Node: node, Store: store, Boot: boot}, since}
+	return item(opNoteAbsent, func(c *coder) { c.absence(&a) })
+}
+
+type absence struct {
+	run   ident.Instance
+	since int64
+}
+
+func (c *coder) absence(a *absence) {
+	c.instance(&a.run)
+	c.i64(&a.since)
 }
 
 // PutToken makes a token, at now milliseconds since 1970 by the proposer's clock; those that have expired by then go. Refused with
@@ -187,6 +205,23 @@ func (s *State) drainNode(d *drain) ItemResult {
 	}
 	after := *have
 	after.Draining = d.draining
+	s.change(have, &after)
+	return done(&after)
+}
+
+func (s *State) noteAbsent(a *absence) ItemResult {
+	if refused := s.registered(a.run); refused != nil {
+		return ItemResult{Refused: refused}
+	}
+	if a.since < 0 {
+		return refuse(Refusal{Code: Invalid, What: "node", Name: a.run.Node, Argument: "absence", Want: "milliseconds since 1970, or 0"})
+	}
+	have := s.view.Node(a.run.Node)
+	if have.Absent == a.since || have.Absent != 0 && a.since != 0 {
+		return done(have)
+	}
+	after := *have
+	after.Absent = a.since
 	s.change(have, &after)
 	return done(&after)
 }

@@ -116,9 +116,15 @@ func describe(o any) string {
 		return flags(fmt.Sprintf("binding %s:%s -> %s key %q", o.VHost, o.Source, o.Destination, o.Key), "(exchange)", o.ToExchange)
 	case *catalog.Resource:
 		s := fmt.Sprintf("%s %s:%s", o.Kind, o.VHost, o.Name) + at(o.Home)
+		if o.Copies > 0 {
+			s += fmt.Sprintf(" wants %d copies", o.Copies)
+		}
+		if o.Policy != o.Partitions[0].Policy {
+			s += " wants " + o.Policy
+		}
 		for _, a := range o.Partitions {
 			s += fmt.Sprintf(" [%s epoch %d version %d owner %s/%d", a.Partition, a.Epoch, a.Version, a.Owner.Node, a.Owner.Boot)
-			s += members(" followers", a.Followers) + members(" learners", a.Learners)
+			s += members(" followers", a.Followers) + members(" learners", a.Learners) + members(" leaving", a.Leaving)
 			if a.Policy != "" {
 				s += " " + a.Policy
 			}
@@ -130,7 +136,11 @@ func describe(o any) string {
 		}
 		return s
 	case *catalog.Node:
-		return flags(fmt.Sprintf("node %s store %s boot %d run %d", o.Name, o.Store.String()[:2], o.Boot, o.Number), "draining", o.Draining)
+		s := flags(fmt.Sprintf("node %s store %s boot %d run %d", o.Name, o.Store.String()[:2], o.Boot, o.Number), "draining", o.Draining)
+		if o.Absent > 0 {
+			s += fmt.Sprintf(" absent since %d", o.Absent)
+		}
+		return s
 	case *catalog.Removed:
 		return fmt.Sprintf("removed store %s of %s", o.Store.String()[:2], o.Node)
 	case *catalog.Token:
@@ -255,9 +265,9 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 		return catalog.PutPermission(catalog.Permission{User: w["user"], VHost: vhost, Configure: w["configure"], Read: w["read"]})
 	case "forbid":
 		return catalog.DeletePermission(w["user"], vhost)
-	case "add-learner", "drop-learner", "change-members":
+	case "add-learner", "drop-learner", "change-members", "mark-leaving", "wish":
 		return parseCopies(t, fields[0], w)
-	case "remove-node", "replace-node", "drain-node", "put-token", "use-token", "authority":
+	case "remove-node", "replace-node", "drain-node", "absent", "put-token", "use-token", "authority":
 		return parseNodes(fields[0], w)
 	case "record", "commit", "cancel":
 		return parseTransition(t, fields[0], w)
@@ -276,7 +286,7 @@ func parseTransition(t *testing.T, name string, w words) catalog.Item {
 		return catalog.RecordPending(p, w.num("version"), catalog.Pending{ID: w["transition"], Epoch: w.num("epoch"), Cause: "test"})
 	case "commit":
 		return catalog.CommitTransition(catalog.Commit{
-			Partition: p, Version: w.num("version"), Transition: w["transition"], Owner: w.instance(),
+			Partition: p, Version: w.num("version"), Transition: w["transition"], Owner: w.instance(), Followers: w.members("followers"),
 			Start: catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"]},
 		})
 	default:
@@ -297,6 +307,9 @@ func (w words) members(name string) (out []catalog.Member) {
 func (w words) store(name string) ident.StoreID { return ident.StoreID{byte(w.num(name))} }
 
 func parseCopies(t *testing.T, name string, w words) catalog.Item {
+	if name == "wish" {
+		return catalog.SetWishes("/", w["name"], w.num("incarnation"), w["policy"], uint32(w.num("copies")))
+	}
 	p := w.partition(t)
 	m := catalog.Member{Node: w["node"], Store: w.store("store")}
 	switch name {
@@ -304,6 +317,8 @@ func parseCopies(t *testing.T, name string, w words) catalog.Item {
 		return catalog.AddLearner(p, w.num("version"), m)
 	case "drop-learner":
 		return catalog.DropLearner(p, w.num("version"), m)
+	case "mark-leaving":
+		return catalog.MarkLeaving(p, w.num("version"), w.members("leaving"))
 	}
 	change := catalog.Membership{
 		Partition: p, Version: w.num("version"), Epoch: w.num("epoch"), Followers: w.members("followers"), Learners: w.members("learners"),
@@ -325,6 +340,8 @@ func parseNodes(name string, w words) catalog.Item {
 		return catalog.ReplaceNode(w.store("old"), catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot})
 	case "drain-node":
 		return catalog.DrainNode(i.Node, i.Store, !w.has("undo"))
+	case "absent":
+		return catalog.NoteAbsent(i.Node, i.Store, i.Boot, int64(w.num("since")))
 	case "put-token":
 		t := catalog.Token{ID: w["id"], Hash: [32]byte{byte(w.num("secret"))}, Expires: int64(w.num("expires")), Node: w["node"]}
 		return catalog.PutToken(t, int64(w.num("now")))

@@ -184,4 +184,7 @@ var operations = map[op]operation{
 	opPutToken:      with((*coder).tokenPut, (*State).putToken),
 	opUseToken:      with((*coder).tokenUse, (*State).useToken),
 	opSetAuthority:  with((*coder).authorityChange, (*State).setAuthority),
+	opNoteAbsent:    with((*coder).absence, (*State).noteAbsent),
+	opMarkLeaving:   with((*coder).leaving, (*State).markLeaving),
+	opSetWishes:     with((*coder).wishes, (*State).setWishes),
 }

@@ -110,9 +110,12 @@ type Assignment struct {
 	Owner     ident.Instance  `json:"owner"`
 	Followers []Member        `json:"followers,omitempty"`
 	Learners  []Member        `json:"learners,omitempty"`
-	Policy    string          `json:"policy"`
-	Pending   *Pending        `json:"pending,omitempty"`
-	Starts    []HistoryStart  `json:"starts,omitempty"` // ascending epochs, the last 32
+	// Leaving are followers that are to leave: each goes with the admission of a learner in its place, or at once where there are more
+	// copies than wanted. They count like every follower until then.
+	Leaving []Member       `json:"leaving,omitempty"`
+	Policy  string         `json:"policy"`
+	Pending *Pending       `json:"pending,omitempty"`
+	Starts  []HistoryStart `json:"starts,omitempty"` // ascending epochs, the last 32
 }
 
 // Eligible is E: the owner and the followers.
@@ -169,6 +172,9 @@ type Node struct {
 	Draining bool `json:"draining,omitempty"`
 	// Shards is how many gateways this run has: a new owner hears from each of them what its clients hold.
 	Shards uint32 `json:"shards,omitempty"`
+	// Absent is since when the registered run has been away by the controller's word, in milliseconds since 1970; 0: it is not. How long a
+	// lost follower keeps its place counts from here, whoever is the controller.
+	Absent int64 `json:"absent,omitempty"`
 }
 
 // Removed is a store that has left the cluster for good. It may not register again, whatever it still holds.

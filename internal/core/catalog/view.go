@@ -24,6 +24,7 @@ type View struct {
 	tokens    map[string]*Token
 	load      map[ident.StoreID]Load
 	settings  map[string]*Setting
+	tunables  Tunables // what settings say
 }
 
 // space is what lies in one virtual host.
@@ -67,6 +68,7 @@ func NewView() *View {
 		tokens:    map[string]*Token{},
 		load:      map[ident.StoreID]Load{},
 		settings:  map[string]*Setting{},
+		tunables:  DefaultTunables(),
 	}
 }
 
@@ -114,6 +116,7 @@ func (v *View) apply(c *Change) {
 		put(v.tokens, o.ID, o, gone)
 	case *Setting:
 		put(v.settings, o.Name, o, gone)
+		v.tunables.Follow(*c)
 	}
 }
 
