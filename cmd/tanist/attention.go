@@ -70,12 +70,12 @@ func printAttention(w io.Writer, a admin.Attention, now time.Time) error {
 }
 
 func printCondition(w io.Writer, x control.Condition, now time.Time) {
-	fmt.Fprintf(w, "%s: %s: %s\n", x.Code, x.Subject, x.What)
+	fmt.Fprintf(w, "%s: %s: %s\n", x.Code, admin.Visible(x.Subject), admin.Visible(x.What))
 	limit := ""
 	if x.Limit != "" {
 		limit = ", limited by " + string(x.Limit)
 	}
 	since := time.UnixMilli(x.Since)
 	fmt.Fprintf(w, "  since %s (%s)%s\n", since.Format(time.DateTime), now.Sub(since).Round(time.Second), limit)
-	fmt.Fprintf(w, "  ends when %s\n  next: %s\n", x.Ends, x.Next)
+	fmt.Fprintf(w, "  ends when %s\n  next: %s\n", admin.Visible(x.Ends), admin.Visible(x.Next))
 }

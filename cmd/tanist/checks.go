@@ -126,7 +126,7 @@ func passes(err error) bool {
 }
 
 func leftOf(c admin.Check) string {
-	text := c.Obstacles[0].Subject + ": " + c.Obstacles[0].What
+	text := admin.Visible(c.Obstacles[0].Subject + ": " + c.Obstacles[0].What)
 	if c.Total > 1 {
 		text += fmt.Sprintf("; and %d more", c.Total-1)
 	}
@@ -136,13 +136,13 @@ func leftOf(c admin.Check) string {
 func printObstacles(w io.Writer, c admin.Check) {
 	shown := c.Obstacles[:min(len(c.Obstacles), shownObstacles)]
 	for _, o := range shown {
-		fmt.Fprintf(w, "  %s: %s\n", o.Subject, o.What)
+		fmt.Fprintf(w, "  %s: %s\n", admin.Visible(o.Subject), admin.Visible(o.What))
 	}
 	if more := c.Total - len(shown); more > 0 {
 		fmt.Fprintf(w, "  … and %d more; --json lists up to %d\n", more, len(c.Obstacles))
 	}
 	if len(shown) > 0 {
-		fmt.Fprintf(w, "Next: %s\n", shown[0].Next)
+		fmt.Fprintf(w, "Next: %s\n", admin.Visible(shown[0].Next))
 	}
 }
 

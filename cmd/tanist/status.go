@@ -147,7 +147,7 @@ func printPressing(w io.Writer, a admin.Attention) {
 			fmt.Fprintf(w, "  … and %d more\n", a.Total-i)
 			break
 		}
-		fmt.Fprintf(w, "  %s: %s: %s\n", x.Code, x.Subject, x.What)
+		fmt.Fprintf(w, "  %s: %s: %s\n", x.Code, admin.Visible(x.Subject), admin.Visible(x.What))
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *report) printResources(w io.Writer) error {
 	}
 	for _, x := range r.Resources {
 		for _, name := range slices.Sorted(maps.Keys(x.Arguments)) {
-			fmt.Fprintf(w, "  %s = %s\n", name, x.Arguments[name])
+			fmt.Fprintf(w, "  %s = %s\n", name, admin.Visible(x.Arguments[name]))
 		}
 	}
 	for _, p := range r.Partitions {
@@ -195,10 +195,13 @@ func printPartition(w io.Writer, p admin.Partition) error {
 		}
 		return strconv.FormatUint(n, 10)
 	}
-	fmt.Fprintf(w, "\npartition %d of %s (%s to inspect): %s, epoch %d, version %d, %s: %d of %s confirm, confirmed %s\n",
-		p.Partition, p.Resource, p.ID, p.State, p.Epoch, p.Version, p.Policy, p.W, plural(p.E, "copy"), known(owned, p.Confirmed))
+	fmt.Fprintf(w, "\npartition %d of %s (%s to inspect): %s, epoch %d, version %d, %s: %d of %s confirm\n",
+		p.Partition, admin.Visible(p.Resource), p.ID, p.State, p.Epoch, p.Version, p.Policy, p.W, plural(p.E, "copy"))
+	if owned {
+		fmt.Fprintf(w, "  confirmed up to position %d: %s since it was made\n", p.Confirmed, plural(int(p.Messages), "message"))
+	}
 	if p.Reason != "" {
-		fmt.Fprintf(w, "  %s: %s\n", p.State, p.Reason)
+		fmt.Fprintf(w, "  %s: %s\n", p.State, admin.Visible(p.Reason))
 	}
 	if p.Transition != "" {
 		fmt.Fprintf(w, "  a change of owner is under way: tanist evidence %s\n", p.Transition)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/front/admin"
@@ -25,10 +28,10 @@ func newTimeline() *cobra.Command {
 	c := &cobra.Command{
 		Use: "timeline [RESOURCE]", SuggestFor: []string{"history", "transitions", "failovers"},
 		Short: "List changes of owner, and how long each step took", Args: cobra.MaximumNArgs(1),
-		Long: `Lists the last changes of owner, the oldest first, of all queues and streams or of one. SUSPECTED is when the old owner was first missed, as
-far as that is known; the columns after it say how many milliseconds later the change was recorded in the catalog, enough copies had answered,
+		Long: `Lists the last changes of owner, the oldest first, of all queues and streams or of one. SUSPECTED is the first sign that the old owner was gone, as
+far as that is known, and of one that hung when it was last heard; the columns after it say how many milliseconds later the change was recorded in the catalog, enough copies had answered,
 an owner was chosen, the choice was committed, the new owner served, and it confirmed its first message. A dash is what is not known, or did
-not happen. Each time is of the clock of the node that saw it. tanist evidence ID says what a change was decided on.`,
+not happen; later says that the first message came well after the new owner served, so that nobody waited for its confirm. Each time is of the clock of the node that saw it. tanist evidence ID says what a change was decided on.`,
 		Example: "  tanist timeline\n  tanist timeline orders --last 3\n  tanist timeline --json",
 		RunE: func(c *cobra.Command, args []string) error {
 			if n < 1 || n > admin.MaxTransitions {
@@ -67,13 +70,24 @@ type moment struct {
 // moments are a transition's, in the order of its steps.
 var moments = []moment{
 	{"LAST", "the old owner confirmed for the last time that anyone knows of", func(e *evidence.Evidence) int64 { return e.LastConfirm }},
-	{"SUSPECTED", "the old owner was missed", func(e *evidence.Evidence) int64 { return e.Suspected }},
+	{"SUSPECTED", "the first sign that the old owner was gone", func(e *evidence.Evidence) int64 { return e.Suspected }},
 	{"RECORDED", "the catalog recorded the change", func(e *evidence.Evidence) int64 { return e.Recorded }},
 	{"SEALED", "enough copies had answered", func(e *evidence.Evidence) int64 { return e.Sealed }},
 	{"CHOSEN", "the new owner was chosen", func(e *evidence.Evidence) int64 { return e.Chosen }},
 	{"COMMITTED", "the catalog took the choice", func(e *evidence.Evidence) int64 { return e.Committed }},
 	{"SERVING", "the new owner served", func(e *evidence.Evidence) int64 { return e.Serving }},
 	{"CONFIRMED", "the new owner confirmed its first message", func(e *evidence.Evidence) int64 { return e.FirstConfirm }},
+}
+
+// saysOf is what a moment of one transition was.
+func (m moment) saysOf(e *evidence.Evidence) string {
+	switch {
+	case m.name == "SUSPECTED" && control.CauseWord(e.Cause) == control.Expired.String():
+		return "the old owner was last heard"
+	case m.name == "CONFIRMED" && e.NobodyWaited():
+		return m.says + ", which nobody waited for: it was published after the new owner served"
+	}
+	return m.says
 }
 
 // origin is the moment that the others are counted from: that of the suspicion, or the first known after it.
@@ -99,7 +113,7 @@ func printTimeline(w io.Writer, all []*evidence.Evidence, name string) error {
 	if len(all) == 0 {
 		of := ""
 		if name != "" {
-			of = " of " + name
+			of = " of " + admin.Visible(name)
 		}
 		_, err := fmt.Fprintf(w, "No changes of owner%s are known to this node.\n", of)
 		return err
@@ -113,6 +127,9 @@ func printTimeline(w io.Writer, all []*evidence.Evidence, name string) error {
 			cell := "-"
 			if at := m.at(e); at != 0 {
 				cell = millis(at - from)
+			}
+			if m.name == "CONFIRMED" && e.NobodyWaited() {
+				cell = "later"
 			}
 			row = append(row, cell)
 		}
@@ -182,18 +199,18 @@ owner had not confirmed is left out), CONFIRMED the highest position that the co
 }
 
 func printEvidence(w io.Writer, e *evidence.Evidence) error {
-	fmt.Fprintf(w, "%s %s of %s %s: %s\n", e.Workflow, e.ID, e.Kind, nameOf(e), outcomeOf(e))
+	fmt.Fprintf(w, "%s %s of %s %s: %s\n", e.Workflow, e.ID, e.Kind, admin.Visible(nameOf(e)), outcomeOf(e))
 	line := func(name, format string, values ...any) {
 		fmt.Fprintf(w, "  %-9s %s\n", name, fmt.Sprintf(format, values...))
 	}
 	if e.Reason != "" {
-		line("because", "%s", e.Reason)
+		line("because", "%s", admin.Visible(e.Reason))
 	}
 	seen := ""
 	if len(e.SeenBy) > 0 && !strings.Contains(e.Cause, "seen by") {
 		seen = ", seen by " + strings.Join(e.SeenBy, ", ")
 	}
-	line("cause", "%s%s", orDash(e.Cause), seen)
+	line("cause", "%s%s", orDash(admin.Visible(e.Cause)), seen)
 	line("owner", "%s in epoch %d → %s in epoch %d", runOf(e.Before.Owner), e.Before.Epoch, runOf(e.After.Owner), e.After.Epoch)
 	line("policy", "%s: %d of %s confirm, so %d had to answer; catalog version %d of the assignment", e.Policy, e.W, plural(e.E, "copy"), e.R, e.Version)
 	if e.Floor.Position > 0 {
@@ -258,10 +275,10 @@ func printMoments(w io.Writer, e *evidence.Evidence) error {
 		return nil
 	}
 	var rows [][]string
-	for _, m := range moments {
-		if at := m.at(e); at != 0 {
-			rows = append(rows, []string{stamp(at, "2006-01-02 15:04:05.000000"), millis(at - from), m.says})
-		}
+	known := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool { return m.at(e) == 0 })
+	slices.SortStableFunc(known, func(a, b moment) int { return cmp.Compare(a.at(e), b.at(e)) })
+	for _, m := range known {
+		rows = append(rows, []string{stamp(m.at(e), "2006-01-02 15:04:05.000000"), millis(m.at(e) - from), m.saysOf(e)})
 	}
 	fmt.Fprintln(w)
 	return table(w, "TIME MILLISECONDS WHAT", rows)

@@ -75,7 +75,7 @@ cut on n1: entries 130 to 137, which were never confirmed, kept in quarantine on
 
 TIME                        MILLISECONDS  WHAT
 2026-11-30 11:59:59.999100  -0.9          the old owner confirmed for the last time that anyone knows of
-2026-11-30 12:00:00.000000  0.0           the old owner was missed
+2026-11-30 12:00:00.000000  0.0           the first sign that the old owner was gone
 2026-11-30 12:00:00.004100  4.1           the catalog recorded the change
 2026-11-30 12:00:00.009000  9.0           enough copies had answered
 2026-11-30 12:00:00.029500  29.5          the new owner was chosen
@@ -85,6 +85,59 @@ TIME                        MILLISECONDS  WHAT
 `
 	if got := strings.Replace("\n"+out.String(), e.Digest().String(), "DIGEST", 1); got != told {
 		t.Errorf("evidence:%s\nwant%s", got, told)
+	}
+}
+
+// TestAHungOwnerIsTold: what is earlier stands before, a hung owner was last heard and not missed, and where nobody published for long there
+// was no pause.
+func TestAHungOwnerIsTold(t *testing.T) {
+	e := someEvidence()
+	e.Cause, e.LastConfirm, e.FirstConfirm = "n1/31/4 is suspected: no heartbeat, seen by n2", e.Suspected+40_000, e.Serving+7_000_000
+	var out bytes.Buffer
+	if err := printEvidence(&out, e); err != nil {
+		t.Fatal(err)
+	}
+	_, rows, _ := strings.Cut(out.String(), "WHAT\n")
+	var what []string
+	for _, line := range strings.Split(strings.TrimSpace(rows), "\n") {
+		what = append(what, strings.Join(strings.Fields(line)[2:], " "))
+	}
+	for i, want := range map[int]string{
+		0: "0.0 the old owner was last heard", 5: "40.0 the old owner confirmed for the last time that anyone knows of",
+		7: "7041.2 the new owner confirmed its first message, which nobody waited for: it was published after the new owner served",
+	} {
+		if what[i] != want {
+			t.Errorf("row %d is %q, want %q in\n%s", i, what[i], want, rows)
+		}
+	}
+	out.Reset()
+	if err := printTimeline(&out, []*evidence.Evidence{e}, ""); err != nil || !strings.Contains(out.String(), "  later  ") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// TestNamesAreShownAsTheyAre: a client's name of a queue neither moves what stands beside it nor colours a terminal.
+func TestNamesAreShownAsTheyAre(t *testing.T) {
+	const name = "a\x1b[31m\nb\u202e\xff"
+	e := someEvidence()
+	e.Resource = name
+	r := report{
+		Resources:  []admin.Resource{{Name: name, VHost: name, Arguments: map[string]string{"x-dead-letter-exchange": name}}},
+		Partitions: []admin.Partition{{Resource: name, Reason: name, Copies: []admin.Copy{{WhyNot: name}}}},
+		Attention:  admin.Attention{Total: 1, Conditions: []control.Condition{{Subject: name, What: name, Ends: name, Next: name}}},
+	}
+	var out bytes.Buffer
+	for _, err := range []error{
+		r.print(&out), r.printResources(&out), printAttention(&out, r.Attention, time.Now()), printEvidence(&out, e),
+		printTimeline(&out, []*evidence.Evidence{e}, name), printTimeline(&out, nil, name),
+		printCritical(&out, "n1", admin.Check{Total: 1, Obstacles: []control.Obstacle{{Subject: name, What: name, Next: name}}}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.ContainsAny(out.String(), "\x1b\u202e\xff") || strings.Count(out.String(), `a\x1b[31m\x0ab\u202e\xff`) < 15 {
+		t.Error(out.String())
 	}
 }
 

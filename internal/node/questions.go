@@ -253,7 +253,7 @@ func copyStatus(s *replica.Status) protocol.CopyStatus {
 	}
 	return protocol.CopyStatus{
 		Partition: s.Partition, Role: s.Role, State: string(s.State), Reason: s.Reason, Epoch: s.Epoch, Position: s.Position, Offset: s.Offset,
-		Durable: s.Durable, Confirmed: s.Confirmed, Ready: s.Ready, Unsettled: s.Unsettled, Consumers: s.Consumers, Bytes: s.Bytes, Staged: s.Staged,
-		DeadLetters: s.DeadLetters, Stuck: s.Stuck, Moved: s.Moved, Feeds: feeds,
+		Durable: s.Durable, Confirmed: s.Confirmed, Messages: s.Messages, Ready: s.Ready, Unsettled: s.Unsettled, Consumers: s.Consumers,
+		Bytes: s.Bytes, Staged: s.Staged, DeadLetters: s.DeadLetters, Stuck: s.Stuck, Moved: s.Moved, Feeds: feeds,
 	}
 }

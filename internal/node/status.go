@@ -188,7 +188,7 @@ func (g *gathered) partition(r *catalog.Resource, a *catalog.Assignment, c *cont
 		one.Transition = a.Pending.ID
 	}
 	if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
-		one.Confirmed = s.Confirmed
+		one.Confirmed, one.Messages = s.Confirmed, s.Messages
 	}
 	if p, err := quorum.Parse(a.Policy); err == nil {
 		one.W, one.R = quorum.W(p, one.E, r.Kind), quorum.R(p, one.E, r.Kind)

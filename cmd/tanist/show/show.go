@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/front/admin"
 )
 
 // JSONFlag adds --json.
@@ -23,12 +25,16 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Table prints rows under a header, in columns. The error is the writer's.
+// Table prints rows under a header, in columns. Cells may hold names of any bytes: they are made visible. The error is the writer's.
 func Table(w io.Writer, header string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(strings.Fields(header), "\t"))
 	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = admin.Visible(cell)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -248,7 +250,26 @@ func quoted(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == "" {
 		return s
 	}
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return ansiQuoted(s)
+	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// ansiQuoted is a name that holds what cannot be printed, as bash, zsh and ksh read it.
+func ansiQuoted(s string) string {
+	out := []byte("$'")
+	for _, b := range []byte(s) {
+		switch {
+		case b == '\'' || b == '\\':
+			out = append(out, '\\', b)
+		case b < ' ' || b >= 0x7f:
+			out = fmt.Appendf(out, `\x%02x`, b)
+		default:
+			out = append(out, b)
+		}
+	}
+	return string(append(out, '\''))
 }
 
 func (s *survey) transitions() {

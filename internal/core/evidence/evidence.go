@@ -94,6 +94,14 @@ type Became struct {
 	FirstConfirm int64 `json:"first_confirm_us,omitempty"` // of the new owner
 }
 
+// idleAfter is how long after an owner served its first message may be confirmed if anybody waited for it, in microseconds: gateways send what
+// has no outcome again at once.
+const idleAfter = 2_000_000
+
+// NobodyWaited reports whether the first message that the new owner confirmed was published well after it served, so that the time until
+// then is no pause of anybody's: there was nothing to confirm. It is false where the times are not known.
+func (b *Became) NobodyWaited() bool { return b.Serving != 0 && b.FirstConfirm-b.Serving > idleAfter }
+
 // Reign is who owns in which epoch.
 type Reign struct {
 	Owner ident.Instance `json:"owner"`

@@ -41,6 +41,7 @@ type CopyStatus struct {
 	Offset      uint64
 	Durable     uint64 // position
 	Confirmed   uint64 // position
+	Messages    uint64 // ever confirmed and applied: the offset after the last of them
 	Ready       uint64
 	Unsettled   uint64
 	Consumers   uint64
@@ -114,6 +115,7 @@ func (c *coder) copyStatus(s *CopyStatus) {
 	c.u64(&s.Offset)
 	c.u64(&s.Durable)
 	c.u64(&s.Confirmed)
+	c.u64(&s.Messages)
 	c.u64(&s.Ready)
 	c.u64(&s.Unsettled)
 	c.u64(&s.Consumers)

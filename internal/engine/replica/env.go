@@ -99,6 +99,7 @@ type Status struct {
 	Offset    uint64
 	Durable   uint64
 	Confirmed uint64
+	Messages  uint64 // ever confirmed and applied here: the offset after the last of them
 	Ready     uint64 // messages of a queue; records kept of a stream
 	Unsettled uint64
 	Consumers uint64

@@ -279,7 +279,8 @@ func (r *replica) status() Status {
 	c := &r.copy
 	s := Status{
 		Partition: r.id, Role: c.Role().String(), Epoch: c.Epoch(), Reason: r.reason,
-		Position: c.Tail().Position, Offset: c.Tail().Offset, Durable: c.Durable().Position, Confirmed: c.Confirmed(), Staged: r.staged,
+		Position: c.Tail().Position, Offset: c.Tail().Offset, Durable: c.Durable().Position, Confirmed: c.Confirmed(), Messages: r.applied.Offset,
+		Staged: r.staged,
 	}
 	if c.Role() == partition.Learner {
 		s.Moved = r.moved

@@ -145,7 +145,8 @@ type Partition struct {
 	Learners  []string `json:"learners"`
 	State     State    `json:"state"`
 	Reason    string   `json:"reason,omitempty"` // why it does not serve
-	Confirmed uint64   `json:"confirmed"`
+	Confirmed uint64   `json:"confirmed"`        // position: it counts settles and other events as it does messages
+	Messages  uint64   `json:"messages"`         // ever confirmed, those that are gone since too
 	// Transition is the id of the change of owner that is under way.
 	Transition string `json:"transition,omitempty"`
 	Copies     []Copy `json:"copies"`

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/front/admin"
 )
@@ -149,6 +150,12 @@ func timelineOf(e *evidence.Evidence) timeline {
 		{Name: "Serving", Phase: "apply", At: e.Serving, Meaning: "the new owner's first entry is confirmed"},
 		{Name: "First confirm", Phase: "confirm", At: e.FirstConfirm, Meaning: "of a message, by the new owner"},
 	}}
+	if e.NobodyWaited() {
+		t.Steps[len(t.Steps)-1].Meaning = "of a message that was published after the new owner served: nobody waited for it"
+	}
+	if control.CauseWord(e.Cause) == control.Expired.String() {
+		t.Steps[1].Meaning = "when the owner was last heard"
+	}
 	begin, end := reach(t.Steps[1 : len(t.Steps)-1])
 	if begin == 0 {
 		begin, end = reach(t.Steps)

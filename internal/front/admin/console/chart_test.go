@@ -200,7 +200,7 @@ func TestRates(t *testing.T) {
 // TestHistory: rates are means over a while, and what is remembered is bounded in time and size.
 func TestHistory(t *testing.T) {
 	f := whole()
-	f.picture.Partitions[0].Copies[0].Offset = 0
+	f.picture.Partitions[0].Messages = 0
 	now := noon
 	feed := newFeed(f, func() time.Time { return now })
 	var s *sample
@@ -213,7 +213,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("a rate from one look: %+v", s.total)
 		}
 		now = now.Add(time.Second)
-		f.picture.Partitions[0].Copies[0].Offset += 100
+		f.picture.Partitions[0].Messages += 100
 		f.picture.Clients.Published += 7
 	}
 	if s.total.In != 100 || s.rates[key{"/", "orders"}].In != 100 || s.rates[key{"/", "events"}].Known || s.served.Published != 7 {

@@ -99,7 +99,7 @@ func whole() *fake {
 	part := func(name, kind, id, owner string, state admin.State, copies []admin.Copy) admin.Partition {
 		p := admin.Partition{
 			Resource: name, VHost: "/", Kind: kind, ID: id, Epoch: 2, Version: 3, Policy: "majority_durable", E: 3, W: 2, R: 2, Owner: owner,
-			State: state, Confirmed: 5000, Copies: copies,
+			State: state, Confirmed: 5000, Messages: 4999, Copies: copies,
 		}
 		for _, n := range []string{"n1", "n2", "n3"} {
 			if n != owner {
@@ -195,7 +195,7 @@ func TestPages(t *testing.T) {
 		f.picture.Resources[0].Ready += 100
 		f.picture.Partitions = slices.Clone(f.picture.Partitions)
 		f.picture.Partitions[0].Copies = slices.Clone(f.picture.Partitions[0].Copies)
-		f.picture.Partitions[0].Copies[0].Offset += in
+		f.picture.Partitions[0].Messages += in
 		f.picture.Clients.Published += 25
 		if w := ask(c, "watch", "/console/"); w.Code != 200 {
 			t.Fatal(w.Code, w.Body)

@@ -34,7 +34,7 @@ type key struct{ vhost, name string }
 // count is what is counted of a resource at one time.
 type count struct {
 	incarnation uint64
-	in          uint64 // records that were ever written to its log
+	in          uint64 // messages that were ever confirmed
 	held        uint64 // messages in a queue, ready or unsettled
 	queue       bool   // what is taken off it is gone
 	known       bool   // its owners answered
@@ -211,7 +211,7 @@ func (s *sample) counts() map[key]count {
 		if own < 0 || silent(p.Copies[own]) {
 			c.known = false
 		} else {
-			c.in += p.Copies[own].Offset
+			c.in += p.Messages
 		}
 		out[k] = c
 	}

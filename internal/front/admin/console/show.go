@@ -197,7 +197,7 @@ func changesOf(all []*evidence.Evidence) []change {
 	out := make([]change, 0, len(all))
 	for _, e := range all {
 		c := change{Evidence: e, Begun: cmp.Or(e.Suspected, e.Recorded, e.Sealed, e.Chosen, e.Committed, e.Serving) / 1000, Total: timelineOf(e).Total}
-		if e.LastConfirm != 0 && e.FirstConfirm > e.LastConfirm {
+		if e.LastConfirm != 0 && e.FirstConfirm > e.LastConfirm && !e.NobodyWaited() {
 			c.Pause = e.FirstConfirm - e.LastConfirm
 		}
 		out = append(out, c)

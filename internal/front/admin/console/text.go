@@ -20,28 +20,12 @@ var functions = template.FuncMap{
 	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL, "toTransitions": transitionsURL,
 }
 
-// visible is a name as it can be told apart from any other: what cannot be seen, and bytes that are no text, are written as \x1b or
-// \u202e. The template escapes it for HTML.
+// visible is a name as it can be told apart from any other. The template escapes it for HTML.
 func visible(name string) string {
 	if name == "" {
 		return "(no name)"
 	}
-	var out strings.Builder
-	for i := 0; i < len(name); {
-		r, n := utf8.DecodeRuneInString(name[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&out, `\x%02x`, name[i])
-		case r == ' ' || unicode.IsPrint(r):
-			out.WriteRune(r)
-		case r < 0x80:
-			fmt.Fprintf(&out, `\x%02x`, r)
-		default:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		}
-		i += n
-	}
-	return out.String()
+	return admin.Visible(name)
 }
 
 // legible makes a document of what templates gave: text that is none, and what would hide or turn around the text beside it, is written as
