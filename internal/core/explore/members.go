@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -11,6 +12,11 @@ import (
 
 // The joint rule, as the owner's loop drives it.
 
+// wishes are those of the only resource.
+func (x *explorer) wishes() partition.Wishes {
+	return partition.Wishes{Kind: ident.Queue, Copies: catalog.DefaultCopies, Policy: cmp.Or(x.bounds.Policy, "majority_durable")}
+}
+
 func (w *world) admitLearners(n *node) {
 	if n.heard.a.Pending != nil || !n.copy.Serving() {
 		return
@@ -19,37 +25,30 @@ func (w *world) admitLearners(n *node) {
 		w.propose(n)
 		return
 	}
-	floor := n.copy.Floor()
-	for i := range n.feeds {
-		f := &n.feeds[i]
-		if f.learner && f.Standing() && floor > 0 && f.Durable() >= floor {
-			w.beginChange(n, f)
-			return
-		}
-	}
-}
-
-func (w *world) beginChange(n *node, f *feed) {
-	a := n.heard.a
-	c, err := partition.Admission(a, a.Policy, ident.Queue, catalog.Member{Node: f.Node, Store: f.Store})
+	c, err := partition.NextChange(n.heard.a, w.x.wishes(), &n.copy, n.instance().Store, n.held)
 	if err != nil {
 		panic(err)
 	}
-	n.change = c
-	n.changes++
-	w.resets(n)
-	w.propose(n)
+	if c != nil {
+		n.change = c
+		n.changes++
+		w.resets(n)
+		w.propose(n)
+	}
+}
+
+// held is how far another copy holds the log durably, and whether what it says counts: of one that only learns, while it is being fed.
+func (n *node) held(s ident.StoreID) (uint64, bool) {
+	for i := range n.feeds {
+		if f := &n.feeds[i]; f.Store == s {
+			return f.Durable(), !f.learner || f.Standing()
+		}
+	}
+	return 0, false
 }
 
 func (w *world) propose(n *node) {
-	m, ok := n.change.Propose(&n.copy, n.instance().Store, func(s ident.StoreID) (uint64, bool) {
-		for i := range n.feeds {
-			if n.feeds[i].Store == s {
-				return n.feeds[i].Durable(), true
-			}
-		}
-		return 0, false
-	})
+	m, ok := n.change.Propose(&n.copy, n.instance().Store, n.held)
 	if !ok {
 		return
 	}

@@ -43,7 +43,7 @@ func (w *world) sets(n *node) []partition.Set {
 	if w.x.fault == SurvivorsConfirm {
 		a.Followers = slices.DeleteFunc(slices.Clone(a.Followers), func(m catalog.Member) bool { return !w.nodes[nodeIndex(m.Node)].up })
 	}
-	s, err := partition.SetOf(&a, "", ident.Queue)
+	s, err := partition.SetOf(&a, ident.Queue)
 	if err != nil {
 		panic(err)
 	}

@@ -61,6 +61,15 @@ type Set struct {
 	W int
 	// Followers are the admitted ones, by store.
 	Followers []ident.StoreID
+	// Below bounds what needs it: entries at or above this position do not. 0: all do.
+	Below uint64
+}
+
+// Lowered is what entries below end, admitted before a change, still need after it: as many copies as then (design 2 §5), or all that are left.
+// ok is false where the change asks for no fewer.
+func Lowered(before int, after Set, end uint64) (s Set, ok bool) {
+	w := min(before, 1+len(after.Followers))
+	return Set{W: w, Followers: after.Followers, Below: end}, w > after.W && end > 0
 }
 
 // Assignment is what the catalog wants of this copy.
@@ -68,7 +77,8 @@ type Assignment struct {
 	Epoch  uint64
 	Role   Role
 	Starts []catalog.HistoryStart // ascending epochs
-	// Sets is one set, or two while a change keeps epoch and owner: then both must be satisfied (design 2 §5, joint rule).
+	// Sets are all satisfied by what is confirmed: one set, or two while a change keeps epoch and owner (design 2 §5, joint rule), and what
+	// entries still need that were admitted before a change asked for fewer copies.
 	Sets []Set
 }
 

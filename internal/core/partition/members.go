@@ -26,14 +26,10 @@ func RoleOf(a *catalog.Assignment, me ident.Instance) (r Role, named bool) {
 	return None, false
 }
 
-// SetOf is what confirms an entry under an assignment. otherwise is the policy where the assignment has none. The error is quorum's, of
-// a policy that is none.
-func SetOf(a *catalog.Assignment, otherwise string, kind ident.Kind) (Set, error) {
-	text := a.Policy
-	if text == "" {
-		text = otherwise
-	}
-	policy, err := quorum.Parse(text)
+// SetOf is what confirms an entry under an assignment, by the assignment's own policy: what its resource wishes counts only once an
+// assignment says it. The error is quorum's, of a policy that is none.
+func SetOf(a *catalog.Assignment, kind ident.Kind) (Set, error) {
+	policy, err := quorum.Parse(a.Policy)
 	if err != nil {
 		return Set{}, fmt.Errorf("assignment of %s: %w", a.Partition, err)
 	}

@@ -108,7 +108,10 @@ func (c *Copy) advance(out *Effects) {
 	}
 	at := c.durable.Position
 	for i := range c.sets {
-		at = min(at, c.held(&c.sets[i]))
+		s := &c.sets[i]
+		if held := c.held(s); s.Below == 0 || held < s.Below {
+			at = min(at, held)
+		}
 	}
 	if at < c.mark || at <= c.confirmed {
 		return

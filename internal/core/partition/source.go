@@ -80,3 +80,8 @@ func (s *Source) Confirmed(position uint64) (upTo uint64, news bool) {
 
 // Waiting reports whether numbers are taken that are not confirmed, and the first of them.
 func (s *Source) Waiting() (first uint64, waiting bool) { return s.told, s.head < len(s.waits) }
+
+// Needs reports whether a number that is taken and not confirmed is in the log below position.
+func (s *Source) Needs(position uint64) bool {
+	return s.head < len(s.waits) && s.waits[s.head].at <= position
+}

@@ -56,7 +56,7 @@ func (c *Copy) AppendState(b []byte, store func(ident.StoreID) byte) []byte {
 func appendSets(b []byte, sets []Set, store func(ident.StoreID) byte) []byte {
 	b = append(b, byte(len(sets)))
 	for _, s := range sets {
-		b = append(b, byte(s.W), byte(len(s.Followers)))
+		b = append(binary.AppendUvarint(b, s.Below), byte(s.W), byte(len(s.Followers)))
 		at := len(b)
 		for _, f := range s.Followers {
 			b = append(b, store(f))
@@ -126,6 +126,6 @@ func (c *Change) Clone() *Change {
 // AppendState appends the state as bytes. version is one that the version of the change is counted from.
 func (c *Change) AppendState(b []byte, version uint64, store func(ident.StoreID) byte) []byte {
 	b = append(b, bits(c.asked, c.unsure), byte(version-c.membership.Version))
-	b = binary.AppendUvarint(b, c.membership.Epoch)
+	b = append(binary.AppendUvarint(b, c.membership.Epoch), c.membership.Policy...)
 	return appendSets(b, []Set{c.set}, store)
 }

@@ -174,7 +174,7 @@ var alone = []partition.Set{{W: 1}}
 
 // setsOf is what confirms an entry under an assignment.
 func setsOf(res *catalog.Resource, a *catalog.Assignment) ([]partition.Set, error) {
-	s, err := partition.SetOf(a, res.Policy, res.Kind)
+	s, err := partition.SetOf(a, res.Kind)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (r *replica) endFeeds() {
 	for _, f := range r.feeds {
 		f.lose()
 	}
-	r.feeds, r.change = nil, nil
+	r.feeds, r.changing = nil, nil
 }
 
 // probe asks a copy where it stands, if this copy has begun its epoch and the way is open.

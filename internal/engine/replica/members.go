@@ -2,9 +2,9 @@ package replica
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
-	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -19,15 +19,67 @@ type changed struct {
 	err error
 }
 
-// joint adds the set of the change that is under way.
-func (r *replica) joint(sets []partition.Set) []partition.Set {
-	if r.change != nil && r.change.Over(r.want.Version) {
-		r.change = nil
+// changing is what an owner keeps of changes of members and policy.
+type changing struct {
+	change *partition.Change // under way; nil: none
+	waits  bool              // the catalog refused one, and the next is to wait a while
+	// lowered is what entries need that were admitted before a change asked for fewer copies.
+	lowered []partition.Set
+}
+
+// changes is what is kept of changes, made if there is nothing yet.
+func (r *replica) changes() *changing {
+	if r.changing == nil {
+		r.changing = &changing{}
 	}
-	if r.change == nil {
+	return r.changing
+}
+
+// joint adds what must confirm besides the assignment's own set: the set of the change that is under way, and what entries need that were
+// admitted before a change asked for fewer copies.
+func (r *replica) joint(sets []partition.Set) []partition.Set {
+	x := r.changing
+	if x == nil {
 		return sets
 	}
-	return append(sets, r.change.Set())
+	if x.change != nil && x.change.Over(r.want.Version) {
+		x.change = nil
+	}
+	sets = slices.Clone(sets)
+	for _, l := range x.lowered {
+		if s, ok := partition.Lowered(l.W, sets[0], l.Below); ok {
+			sets = append(sets, s)
+		}
+	}
+	if x.change != nil {
+		sets = append(sets, x.change.Set())
+	}
+	return sets
+}
+
+// lowers notes that what was admitted up to now needs as many copies as before, if it would need fewer by the set that comes.
+func (r *replica) lowers(to partition.Set) {
+	if s, ok := partition.Lowered(r.w, to, r.end()); ok && r.copy.Confirmed() < s.Below {
+		x := r.changes()
+		x.lowered = append(x.lowered, s)
+	}
+}
+
+// settleLowered forgets what entries needed that were admitted before a change, once they are confirmed, or no publish waits for them any
+// more: whoever waited has been told that the outcome is unknown, and what came later must not wait for copies that may never come back.
+func (r *replica) settleLowered() {
+	x := r.changing
+	n := len(x.lowered)
+	x.lowered = slices.DeleteFunc(x.lowered, func(s partition.Set) bool {
+		waits := func(in *inlet) bool { return in.source.Needs(s.Below) }
+		return r.copy.Confirmed() >= s.Below || !slices.ContainsFunc(r.inlets, waits)
+	})
+	if len(x.lowered) < n && r.copy.Open() {
+		r.resets()
+	}
+	if x.change == nil && !x.waits && len(x.lowered) == 0 {
+		r.changing = nil
+	}
 }
 
 // resets gives the copy the sets that confirm now.
@@ -41,47 +93,43 @@ func (r *replica) resets() {
 	r.step(func(fx *partition.Effects) { r.copy.Assign(a, fx) })
 }
 
-// admitLearners makes followers of the learners that hold what a follower must, one at a time. It is called whenever anything has
-// happened: what is missing last may be a learner's progress, this copy's own, or the state that is loaded before it serves.
-func (r *replica) admitLearners() {
-	if len(r.feeds) == 0 && r.change == nil { // asked at every flush: most have no other copies
-		return
+// changeMembers begins the next change of the members or the policy that the assignment and the wishes of its resource ask for and that can be
+// proposed now, one at a time. It is called whenever anything has happened: what is missing last may be a learner's progress, this copy's
+// own, or the state that is loaded before it serves. What is to be is in the catalog alone, so that any run of any owner goes on with it.
+func (r *replica) changeMembers() {
+	if r.changing != nil {
+		r.settleLowered()
 	}
 	if r.m.env.Members == nil || r.want.Pending != nil || r.phase < claiming {
 		return
 	}
-	if r.change != nil {
+	switch x := r.changing; {
+	case x != nil && x.change != nil:
 		r.propose()
 		return
+	case x != nil && x.waits, !r.mayChange():
+		return
 	}
-	floor := r.copy.Floor()
-	for _, f := range r.feeds {
-		if f.learner && f.Standing() && !f.doubted && floor > 0 && f.Durable() >= floor {
-			r.begin(f)
-			return
-		}
-	}
-}
-
-// begin enters the joint state for a learner, and asks.
-func (r *replica) begin(f *feed) {
-	policy := r.want.Policy
-	if policy == "" {
-		policy = r.res.Policy
-	}
-	c, err := partition.Admission(r.want, policy, r.res.Kind, catalog.Member{Node: f.Node, Store: f.Store})
+	c, err := partition.NextChange(r.want, partition.WishesOf(r.res), &r.copy, r.m.env.Local.Store, r.held)
 	if err != nil {
 		r.fail("policy", err)
 		return
 	}
-	r.change = c
-	r.resets()
-	r.propose()
+	if c != nil {
+		r.changes().change = c
+		r.resets()
+		r.propose()
+	}
+}
+
+// mayChange says cheaply that there may be something to change: it is asked at every flush, and most partitions stay as they are.
+func (r *replica) mayChange() bool {
+	return len(r.want.Learners) > 0 || len(r.want.Leaving) > 0 || r.want.Policy != r.res.Policy
 }
 
 // propose asks the catalog, if enough copies of the new set hold what they must.
 func (r *replica) propose() {
-	c := r.change
+	c := r.changing.change
 	m, ok := c.Propose(&r.copy, r.m.env.Local.Store, r.held)
 	if !ok {
 		return // asked again when a copy has come further
@@ -90,11 +138,11 @@ func (r *replica) propose() {
 	r.m.env.Members.ChangeMembers(m, func(err error) { box.Post(changed{c, err}) })
 }
 
-// held is how far another copy holds the log durably, and whether what it says counts.
+// held is how far another copy holds the log durably, and whether what it says counts: of one that only learns, while it is being fed.
 func (r *replica) held(store ident.StoreID) (position uint64, counts bool) {
 	for _, f := range r.feeds {
 		if f.Store == store {
-			return f.Durable(), !f.doubted
+			return f.Durable(), !f.doubted && (!f.learner || f.Standing())
 		}
 	}
 	return 0, false
@@ -102,8 +150,8 @@ func (r *replica) held(store ident.StoreID) (position uint64, counts bool) {
 
 // changeDone takes the catalog's answer. The change itself came with an assignment before.
 func (r *replica) changeDone(m changed) {
-	c := m.c
-	if r.change != c {
+	c, x := m.c, r.changing
+	if x == nil || x.change != c {
 		return
 	}
 	if m.err != nil {
@@ -111,12 +159,16 @@ func (r *replica) changeDone(m changed) {
 	}
 	switch c.Answered(m.err) {
 	case partition.Stays:
-	case partition.Ended:
-		r.change = nil
+	case partition.Ended: // the catalog would refuse it again at once
+		x.change, x.waits = nil, true
 		r.resets()
+		r.box.After(changeAgain, call{func() {
+			x.waits = false
+			r.touch()
+		}})
 	case partition.Unknown:
 		r.box.After(changeAgain, call{func() {
-			if r.change == c {
+			if r.changing == x && x.change == c {
 				c.Again()
 				r.propose()
 			}

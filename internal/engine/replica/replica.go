@@ -50,9 +50,9 @@ type replica struct {
 	applied   batch.Tail // everything before it is in producers and side
 	copy      partition.Copy
 
-	// Of an owner: the other copies, and the change of members that is under way. Of a follower: what the owner was told last.
-	feeds  []*feed
-	change *partition.Change
+	// Of an owner: the other copies, and what becomes of changes of members. Of a follower: what the owner was told last.
+	feeds    []*feed
+	changing *changing // nil: none is under way
 	// How far this copy has confirmed as an owner, and in which epoch: for the node, which tells the controller. Read one after the other:
 	// a position of a later epoch counts as one of an earlier epoch, too.
 	reign, confirmed atomic.Uint64
@@ -334,7 +334,7 @@ func (r *replica) Flush() {
 	r.stirred = false
 	if stirred && r.phase >= claiming {
 		r.side.work(r)
-		r.admitLearners()
+		r.changeMembers()
 	}
 	if r.phase >= claiming {
 		r.closeBatches(stirred)

@@ -43,13 +43,13 @@ func (r *replica) assign(m assignment) {
 		r.fail("policy", err)
 		return
 	}
-	r.w = sets[0].W
-	if m.role == partition.Owner {
-		if r.copy.Role() == partition.Owner && r.copy.Epoch() == m.a.Epoch {
-			r.setFeeds(m.a)
-		} // else once the epoch has begun here
+	if m.role == partition.Owner && r.copy.Role() == partition.Owner && r.copy.Epoch() == m.a.Epoch {
+		r.lowers(sets[0])
+		r.w = sets[0].W
+		r.setFeeds(m.a)
 		sets = r.joint(sets)
-	}
+	} // else the other copies are known once the epoch has begun here
+	r.w = sets[0].W
 	a := partition.Assignment{Epoch: m.a.Epoch, Role: m.role, Starts: m.a.Starts, Sets: sets}
 	r.step(func(fx *partition.Effects) { r.copy.Assign(a, fx) })
 }
