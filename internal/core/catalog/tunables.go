@@ -16,6 +16,8 @@ import (
 type Tunables struct {
 	// FollowerLossHold is how long a lost follower keeps its place (design 2 §6). 0: not at all.
 	FollowerLossHold time.Duration
+	// VoterReplaceAfter is how long a voter of the catalog may be away before another node votes in its stead (design 2 §12). 0: it keeps its vote.
+	VoterReplaceAfter time.Duration
 	// RetainForAbsent is how many bytes of a log its owner keeps for followers that are away.
 	RetainForAbsent int64
 	// Lease is for how long an owner may admit durable changes without word from the controller, where the lease fences (design 2 §7).
@@ -31,6 +33,7 @@ type Tunables struct {
 // The names of the tunables.
 const (
 	FollowerLossHold   = "follower_loss_hold"
+	VoterReplaceAfter  = "voter_replace_after"
 	RetainForAbsent    = "retain_for_absent"
 	Lease              = "lease"
 	FenceOnLeaseExpiry = "fence_on_lease_expiry"
@@ -99,6 +102,11 @@ var tunables = []Tunable{
 		FollowerLossHold, "5m", "0 or 1s to 168h",
 		"How long a follower that is lost keeps its place before another node takes it; 0 replaces it at once.",
 		span(func(t *Tunables) *time.Duration { return &t.FollowerLossHold }, time.Second, 168*time.Hour, true),
+	},
+	{
+		VoterReplaceAfter, "5m", "0 or 1s to 168h",
+		"How long a node that votes on the catalog may be away before another votes in its stead, if there is one; 0 lets it keep its vote.",
+		span(func(t *Tunables) *time.Duration { return &t.VoterReplaceAfter }, time.Second, 168*time.Hour, true),
 	},
 	{
 		RetainForAbsent, "1GiB", "0 bytes and up",

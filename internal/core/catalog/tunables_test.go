@@ -36,7 +36,7 @@ func TestTunables(t *testing.T) {
 			t.Errorf("%v does not say what is allowed", err)
 		}
 	}
-	if _, err := CheckTunable("folower_loss_hold", "1s"); err == nil || !strings.Contains(err.Error(), "there are follower_loss_hold, retain_for_absent") {
+	if _, err := CheckTunable("folower_loss_hold", "1s"); err == nil || !strings.Contains(err.Error(), "there are follower_loss_hold, voter_replace_after") {
 		t.Errorf("an unknown name: %v", err)
 	}
 	for _, d := range AllTunables() {

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // MaxVoters is the greatest number of voters of the catalog; further nodes are learners of it (design 2 §12).
@@ -14,6 +15,20 @@ type Seat struct {
 	Zone     string
 	Live     bool // and caught up, of a learner
 	Draining bool
+	Gone     bool // it has been away for so long that another is to vote in its stead; not Live
+}
+
+// leaves reports whether a voter is to give way where another can take its place.
+func (s Seat) leaves() bool { return s.Draining || s.Gone }
+
+// VoterGone reports whether a node that is away since a time, in milliseconds since 1970 (0: it is not), has been for so long at now that another is to
+// vote in its stead, and else at what time it will have been; 0: never. after 0 is never.
+func VoterGone(absent, now int64, after time.Duration) (gone bool, at int64) {
+	if absent == 0 || after == 0 {
+		return false, 0
+	}
+	at = absent + after.Milliseconds()
+	return now >= at, at
 }
 
 // Move is what kind of change a VoterChange is.
@@ -44,8 +59,8 @@ func (c VoterChange) String() string {
 
 // Voters says the next change of the catalog's membership, decided by its leader, whose number is self; NoMove if all is well. Members
 // whose nodes have gone are removed, nodes that are no members learn, and an odd number vote, as many as MaxVoters, the nodes and those
-// of them that can be reached allow: of two nodes one votes, of three all. A draining voter gives way to a learner that is not draining.
-// A dead voter keeps its seat. Zones are spread. While no node is registered, nothing changes. One change at a time: call it again
+// of them that can be reached allow: of two nodes one votes, of three all. A draining voter gives way to a learner that is not draining,
+// and so does one that is gone. A dead voter keeps its seat until then. Zones are spread. While no node is registered, nothing changes. One change at a time: call it again
 // when the last is applied.
 func Voters(self uint64, seats []Seat, voters, learners []uint64) VoterChange {
 	if !slices.ContainsFunc(seats, func(s Seat) bool { return s.ID == self }) && len(voters) < 2 {
@@ -89,7 +104,7 @@ func (c *council) balance() VoterChange {
 		case voter:
 			voting = append(voting, s)
 			zones[s.Zone]++
-			if !s.Draining {
+			if !s.leaves() {
 				good++
 			}
 		case s.Live && !s.Draining:
@@ -106,7 +121,7 @@ func (c *council) balance() VoterChange {
 		return VoterChange{AddVoter, s.ID}
 	case len(voting) > want:
 		s := slices.MaxFunc(voting, func(a, b Seat) int {
-			return cmp.Or(compareBool(a.Draining, b.Draining), compareBool(!a.Live, !b.Live), cmp.Compare(zones[a.Zone], zones[b.Zone]),
+			return cmp.Or(compareBool(a.Gone, b.Gone), compareBool(a.Draining, b.Draining), compareBool(!a.Live, !b.Live), cmp.Compare(zones[a.Zone], zones[b.Zone]),
 				compareBool(a.ID != c.self, b.ID != c.self), cmp.Compare(a.ID, b.ID))
 		})
 		return c.without(s.ID, AddLearner)

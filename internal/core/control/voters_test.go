@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -100,6 +101,40 @@ func TestADeadVoterKeepsItsSeat(t *testing.T) {
 	}
 }
 
+func TestAVoterThatIsGoneGivesWay(t *testing.T) {
+	m := &members{self: 1, voters: []uint64{1, 2, 3}, learners: []uint64{4}}
+	s := seats(4)
+	s[1].Live, s[1].Gone = false, true
+	m.settle(t, s)
+	slices.Sort(m.voters)
+	if !slices.Equal(m.voters, []uint64{1, 3, 4}) || !slices.Equal(m.learners, []uint64{2}) {
+		t.Errorf("got %+v", m)
+	}
+	m = &members{self: 1, voters: []uint64{1, 2, 3}}
+	if c := Voters(m.self, s[:3], m.voters, m.learners); c.Move != NoMove {
+		t.Errorf("nobody can take its place, and there is %+v", c)
+	}
+}
+
+func TestWhenAVoterIsGone(t *testing.T) {
+	const minute = 60_000
+	for _, c := range []struct {
+		absent, now int64
+		after       time.Duration
+		gone        bool
+		at          int64
+	}{
+		{0, 5 * minute, time.Minute, false, 0},
+		{minute, 90 * minute, 0, false, 0},
+		{minute, 2*minute - 1, time.Minute, false, 2 * minute},
+		{minute, 2 * minute, time.Minute, true, 2 * minute},
+	} {
+		if gone, at := VoterGone(c.absent, c.now, c.after); gone != c.gone || at != c.at {
+			t.Errorf("%+v: got %t, %d", c, gone, at)
+		}
+	}
+}
+
 func TestVotersComeToRestOddAndAsManyAsCanBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := seats(rapid.IntRange(1, 8).Draw(t, "nodes"))
@@ -127,6 +162,9 @@ func TestVotersComeToRestOddAndAsManyAsCanBe(t *testing.T) {
 		for i := range s {
 			s[i].Live = s[i].ID == m.self || slices.Contains(registered, s[i].ID) || rapid.Bool().Draw(t, "live")
 			s[i].Draining = rapid.IntRange(0, 4).Draw(t, "draining") == 0
+			if s[i].ID != m.self && s[i].ID != registered[0] && rapid.IntRange(0, 4).Draw(t, "gone") == 0 {
+				s[i].Live, s[i].Gone = false, true
+			}
 		}
 		m.settle(t, s)
 		live := 0
@@ -138,6 +176,13 @@ func TestVotersComeToRestOddAndAsManyAsCanBe(t *testing.T) {
 		most := min(len(s), MaxVoters, live)
 		if most -= 1 - most%2; len(m.voters) != most {
 			t.Fatalf("%+v of %+v: %d voters, could be %d", m, s, len(m.voters), most)
+		}
+		for _, x := range s {
+			if x.Gone && slices.Contains(m.voters, x.ID) && slices.ContainsFunc(s, func(y Seat) bool {
+				return y.Live && !y.Draining && !slices.Contains(m.voters, y.ID)
+			}) {
+				t.Fatalf("%+v of %+v: %d is gone and votes, while another could", m, s, x.ID)
+			}
 		}
 		if len(m.voters)+len(m.learners) != len(s) {
 			t.Fatalf("%+v of %+v: not every node is a member", m, s)

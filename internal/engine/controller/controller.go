@@ -175,7 +175,10 @@ func (c *Controller) Receive(msg any) {
 		c.care.timer = false
 		c.careFor()
 	case seating:
-		c.care.seating = false
+		if c.care.seatAt != m.at {
+			return // an earlier one ran since
+		}
+		c.care.seatAt = 0
 		c.askVoters()
 	case voters:
 		c.vote(m.m)

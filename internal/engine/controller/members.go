@@ -31,12 +31,12 @@ type Members struct {
 type care struct {
 	timer   bool
 	voting  bool // a change of members is under way
-	seating bool // a timer runs for another look at who should vote
+	seatAt  time.Duration // when a timer has another look taken at who should vote; 0: none runs
 }
 
 type (
 	caring  struct{}
-	seating struct{}
+	seating struct{ at time.Duration }
 	voters  struct{ m Members }
 	voted   struct {
 		change control.VoterChange
@@ -111,26 +111,44 @@ func (c *Controller) vote(m Members) {
 		return
 	}
 	var change control.VoterChange
-	behind := false
+	behind, due := false, int64(0)
+	now := c.env.Clock.Wall().UnixMilli()
 	c.env.View(func(v *catalog.View) {
 		var seats []control.Seat
+		after := v.Tunables().VoterReplaceAfter
 		for _, s := range c.sites(v) {
 			id := c.env.SeatOf(s.Store)
 			learns := !slices.Contains(m.Voters, id) && !slices.Contains(m.Ready, id)
 			behind = behind || learns && s.Live
-			seats = append(seats, control.Seat{ID: id, Zone: s.Zone, Live: s.Live && !learns, Draining: s.Draining})
+			gone, at := false, int64(0)
+			if n := v.Node(s.Node); !s.Live && n != nil {
+				gone, at = control.VoterGone(n.Absent, now, after)
+			}
+			if at > now && (due == 0 || at < due) {
+				due = at
+			}
+			seats = append(seats, control.Seat{ID: id, Zone: s.Zone, Live: s.Live && !learns, Draining: s.Draining, Gone: gone})
 		}
 		change = control.Voters(m.Self, seats, m.Voters, m.Learners)
 	})
 	if change.Move == control.NoMove {
-		if behind && !c.care.seating { // a vote may be due once it has caught up: nobody says when
-			c.care.seating = true
-			c.box.After(careAfter, seating{})
+		if behind { // a vote may be due once it has caught up: nobody says when
+			c.seatIn(careAfter)
+		} else if due > 0 {
+			c.seatIn(time.Duration(due-now) * time.Millisecond)
 		}
 		return
 	}
 	c.care.voting = true
 	c.env.ChangeVoters(change, func(err error) { c.box.Post(voted{change, err}) })
+}
+
+// seatIn has another look taken at who should vote, unless one is due before.
+func (c *Controller) seatIn(wait time.Duration) {
+	if at := c.now() + wait; c.care.seatAt == 0 || at < c.care.seatAt {
+		c.care.seatAt = at
+		c.box.After(wait, seating{at})
+	}
 }
 
 func (c *Controller) voted(m voted) {
