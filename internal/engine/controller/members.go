@@ -29,9 +29,9 @@ type Members struct {
 
 // care is the controller's work on what is missing without anything being lost: copies of partitions, and voters.
 type care struct {
-	timer   bool
-	voting  bool // a change of members is under way
-	seatAt  time.Duration // when a timer has another look taken at who should vote; 0: none runs
+	timer  bool
+	voting bool          // a change of members is under way
+	seatAt time.Duration // when a timer has another look taken at who should vote; 0: none runs
 }
 
 type (
