@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -56,6 +57,9 @@ const (
 	FaultSlow  Fault = "slow"  // what some nodes send to others takes long
 	FaultWipe  Fault = "wipe"  // a node comes back with an empty disk, as a new store
 )
+
+// NoFaults is what the command says for a simulation without faults.
+const NoFaults = "none"
 
 // ClusterFaults are the kinds of fault of a cluster.
 var ClusterFaults = []Fault{
@@ -123,7 +127,7 @@ func (r Result) Command() string {
 		for i, f := range r.Options.Faults {
 			names[i] = string(f)
 		}
-		fmt.Fprintf(&b, " --faults %s", strings.Join(names, ","))
+		fmt.Fprintf(&b, " --faults %s", cmp.Or(strings.Join(names, ","), NoFaults))
 	}
 	if len(r.Options.Skip) > 0 {
 		fmt.Fprintf(&b, " --skip %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Options.Skip), " ", ","), "[]"))

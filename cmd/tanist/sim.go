@@ -32,9 +32,12 @@ that cuts and delays, under clients that publish, consume, settle, move cursors,
 as small as it can be. Without --seed it draws seeds and goes on for --for or --runs.`,
 		Example: "  tanist sim --seed 7\n  tanist sim --nodes 3 --seed 7\n  tanist sim --nodes 3 --for 8h",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if len(o.faults) == 1 && o.faults[0] == sim.NoFaults {
+				o.opt.Faults, o.faults = []sim.Fault{}, nil
+			}
 			for _, f := range o.faults {
 				if !slices.Contains(sim.FaultsOf(o.opt.Nodes), sim.Fault(f)) {
-					return fmt.Errorf("--faults %s: the faults are %s", f, faultNames(o.opt.Nodes))
+					return fmt.Errorf("--faults %s: the faults are %s; %s alone is none of them", f, faultNames(o.opt.Nodes), sim.NoFaults)
 				}
 				o.opt.Faults = append(o.opt.Faults, sim.Fault(f))
 			}
@@ -50,7 +53,7 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	p.IntVar(&o.runs, "runs", 0, "how many runs, with seeds one after another; 0 is 1 with --seed, else without end")
 	p.DurationVar(&o.limit, "for", 0, "end after this time; 0 is never")
 	p.DurationVar(&o.opt.For, "virtual", 0, "virtual time that clients work in each run")
-	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all): "+faultNames(1)+"; with --nodes: "+faultNames(3))
+	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all), or none: "+faultNames(1)+"; with --nodes: "+faultNames(3))
 	p.IntSliceVar(&o.opt.Skip, "skip", nil, "places in the plan of faults to leave out")
 	p.IntVar(&o.opt.Clients, "clients", 0, "how many clients work at a time (default: drawn)")
 	p.StringVar(&o.act, "act", "", "what a cluster goes through after the faults (default: drawn): none, without, controller, relay, wipe")

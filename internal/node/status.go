@@ -125,7 +125,7 @@ func (b *backend) resourcesOf(g gathered) []admin.Resource {
 	for _, r := range b.resources() {
 		one := admin.Resource{
 			Name: r.Name, VHost: r.VHost, Kind: string(r.Kind), Incarnation: r.Incarnation, Durable: r.Durable, Exclusive: r.Exclusive,
-			AutoDelete: r.AutoDelete, Policy: r.Policy, Partitions: len(r.Partitions), State: admin.Serving,
+			AutoDelete: r.AutoDelete, Policy: policyOf(r), Copies: r.Target(), Partitions: len(r.Partitions), State: admin.Serving,
 		}
 		for _, a := range r.Partitions {
 			if s := g.copies[a.Owner.Node][a.Partition]; s != nil {
@@ -181,7 +181,7 @@ func (g *gathered) partition(r *catalog.Resource, a *catalog.Assignment, c *cont
 	one := admin.Partition{
 		Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch,
 		Version: a.Version, Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers),
-		Learners: members(a.Learners), Copies: g.copiesOf(a, c.Unfit),
+		Learners: members(a.Learners), Leaving: members(a.Leaving), Changing: control.Changing(r, a), Copies: g.copiesOf(a, c.Unfit),
 	}
 	one.State, one.Reason = g.stateOf(a)
 	if a.Pending != nil {

@@ -180,6 +180,7 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total int) {
 			Ends: "a majority of the voters can be reached", Next: "tanist node list",
 		})
 	}
+	s.voters()
 	s.transitions()
 	s.stores()
 	s.copies()
@@ -270,6 +271,29 @@ func ansiQuoted(s string) string {
 		}
 	}
 	return string(append(out, '\''))
+}
+
+// voters looks at the catalog's majority while there is one: queues may be well beside it, or none be there.
+func (s *survey) voters() {
+	var away []string
+	since := int64(0)
+	for _, v := range s.k.Voters {
+		switch n := s.nodes[v]; {
+		case v == "":
+			away = append(away, "one that was removed")
+		case !n.Live || n.Closed:
+			away, since = append(away, v), max(since, n.Since)
+		}
+	}
+	if len(away) == 0 || s.k.NoQuorum != "" || len(s.k.Voters)-len(away) > len(s.k.Voters)/2+1 {
+		return
+	}
+	slices.Sort(away)
+	s.add(Condition{
+		Code: QuorumCritical, Subject: "catalog", Since: since, Limit: MissingQuorum,
+		What: fmt.Sprintf("%d of %s can be reached: if one more goes, nothing can be declared, changed or taken over", len(s.k.Voters)-len(away), plural(len(s.k.Voters), "voter")),
+		Ends: "they are back or replaced: " + strings.Join(away, ", "), Next: "tanist node list",
+	})
 }
 
 func (s *survey) transitions() {

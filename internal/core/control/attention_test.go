@@ -105,6 +105,33 @@ func TestWhatNeedsAPerson(t *testing.T) {
 	})
 }
 
+// TestOneVoterMore: the catalog has a majority of its own, whatever queues there are.
+func TestOneVoterMore(t *testing.T) {
+	needs(t, map[string]need{
+		"the catalog is one voter from its quorum": {func(k *Known) {
+			k.Voters = []string{"a", "x", "y"}
+			k.Nodes = append(k.Nodes, NodeState{Node: "x", Live: true}, NodeState{Node: "y", Reason: "refused"})
+		}, []string{
+			"quorum-critical | catalog | 2 of 3 voters can be reached: if one more goes, nothing can be declared, changed or taken over | missing quorum | they are back or replaced: y | tanist node list",
+		}},
+		"a voter's disk failed, and one has gone": {func(k *Known) {
+			k.Voters = []string{"a", "b", "c", "", "y"}
+			k.Nodes = append(k.Nodes, NodeState{Node: "y", Live: true, Closed: true})
+		}, []string{
+			"store-closed | y | its store takes no more writes | storage fault | the node is started again over a sound disk, or replaced | tanist node list",
+			"quorum-critical | catalog | 3 of 5 voters can be reached: if one more goes, nothing can be declared, changed or taken over | missing quorum | they are back or replaced: one that was removed, y | tanist node list",
+		}},
+		"voters to spare": {func(k *Known) {
+			k.Voters = []string{"a", "b", "c", "x"}
+			k.Nodes = append(k.Nodes, NodeState{Node: "x", Live: true})
+		}, nil},
+		"one of five": {func(k *Known) {
+			k.Voters = []string{"a", "b", "c", "x", "y"}
+			k.Nodes = append(k.Nodes, NodeState{Node: "x", Live: true}, NodeState{Node: "y"})
+		}, nil},
+	})
+}
+
 func TestCertificatesThatEnd(t *testing.T) {
 	needs(t, map[string]need{
 		"a certificate ends in two weeks": {func(k *Known) { k.Nodes[0].CertificateEnds = k.Now + expiringAfter }, []string{

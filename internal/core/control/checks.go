@@ -77,11 +77,9 @@ func (s *survey) unhealthy(a *catalog.Assignment, r *catalog.Resource) string {
 			lacks = append(lacks, f.Node+" "+why)
 		}
 	}
-	for _, l := range a.Learners {
-		lacks = append(lacks, l.Node+" is learning what the others hold")
-	}
-	if want := r.Target(); len(lacks) == 0 && a.Eligible() < want && s.room(a) {
-		lacks = append(lacks, fmt.Sprintf("it has %d of %d copies, and there is a node for another", a.Eligible(), want))
+	lacks = append(lacks, underWay(r, a)...)
+	if missing := missingCopies(r, a); missing != "" && len(lacks) == 0 && s.room(a) {
+		lacks = append(lacks, missing+", and there is a node for another")
 	}
 	return strings.Join(lacks, "; ")
 }

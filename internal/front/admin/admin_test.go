@@ -32,6 +32,7 @@ type fake struct {
 	overErr error
 
 	attention Attention
+	settings  map[string]*catalog.Setting
 }
 
 func newFake() *fake {
@@ -250,12 +251,19 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 			if method == "delete" {
 				continue // below, once there is something to delete
 			}
-			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{node}", "b", "{id}", "3%2F0@2").Replace(path)
+			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{node}", "b", "{id}", "3%2F0@2", "{resource}", "q").Replace(path)
 			body := ""
 			if strings.Contains(path, "/nodes/") {
 				real = strings.ReplaceAll(path, "{name}", "b")
 			}
+			if strings.Contains(path, "/settings/") {
+				real = strings.ReplaceAll(path, "{name}", "rebalance")
+			}
 			switch {
+			case strings.Contains(path, "/settings/"):
+				body = `{"value":"off"}`
+			case strings.Contains(path, "/policies/"):
+				body = `{"policy":"all_durable","copies":5}`
 			case strings.HasSuffix(path, "/tokens"), strings.HasSuffix(path, "/replace"):
 				body = `{"ttl":"30m"}`
 			case strings.HasSuffix(path, "/drain"):

@@ -15,6 +15,7 @@ type Backend interface {
 	Members
 	Recorder
 	Checker
+	Wisher
 
 	Overview(ctx context.Context) (Overview, error)
 	Nodes(ctx context.Context) ([]Node, error)
@@ -101,7 +102,8 @@ type Resource struct {
 	Durable     bool   `json:"durable"`
 	Exclusive   bool   `json:"exclusive"`
 	AutoDelete  bool   `json:"auto_delete"`
-	Policy      string `json:"policy"`
+	Policy      string `json:"policy"` // that is wished, as Copies is
+	Copies      int    `json:"copies"` // of each partition
 	Partitions  int    `json:"partitions"`
 	State       State  `json:"state"` // the worst of its partitions'
 	Ready       uint64 `json:"ready"` // messages; of a stream, records kept
@@ -143,6 +145,9 @@ type Partition struct {
 	Owner     string   `json:"owner"`
 	Followers []string `json:"followers"`
 	Learners  []string `json:"learners"`
+	Leaving   []string `json:"leaving"` // followers that are to leave
+	// Changing is what there is yet to do of what is wished: copies that learn, leave or are missing, and another policy.
+	Changing  []string `json:"changing"`
 	State     State    `json:"state"`
 	Reason    string   `json:"reason,omitempty"` // why it does not serve
 	Confirmed uint64   `json:"confirmed"`        // position: it counts settles and other events as it does messages

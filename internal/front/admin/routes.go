@@ -54,7 +54,7 @@ var byName = []parameter{
 	{"resource", "only those of this queue or stream"},
 }
 
-var routes = slices.Concat(memberRoutes, recorderRoutes, checkRoutes, []route{
+var routes = slices.Concat(memberRoutes, recorderRoutes, checkRoutes, wishRoutes, []route{
 	{
 		method: "GET", path: "/api/v1/overview", summary: "One screen about the cluster", response: Overview{},
 		do: func(ctx context.Context, b Backend, _ *request) (any, error) { return b.Overview(ctx) },
@@ -135,6 +135,8 @@ func getPartitions(ctx context.Context, b Backend, r *request) (any, error) {
 	for i := range all {
 		all[i].Followers = append([]string{}, all[i].Followers...)
 		all[i].Learners = append([]string{}, all[i].Learners...)
+		all[i].Leaving = append([]string{}, all[i].Leaving...)
+		all[i].Changing = append([]string{}, all[i].Changing...)
 		all[i].Copies = append([]Copy{}, all[i].Copies...)
 	}
 	return list(all, err)

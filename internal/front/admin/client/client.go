@@ -250,6 +250,30 @@ func (c *Client) DrainNode(ctx context.Context, node string, draining bool) erro
 	return c.do(ctx, http.MethodPut, "/api/v1/nodes/"+url.PathEscape(node)+"/drain", admin.Drain{Draining: draining}, nil)
 }
 
+// Settings are the settings of the whole cluster that change while it runs.
+func (c *Client) Settings(ctx context.Context) ([]admin.SettingAnswer, error) {
+	return get[[]admin.SettingAnswer](ctx, c, "/api/v1/settings")
+}
+
+// PutSetting sets one of them.
+func (c *Client) PutSetting(ctx context.Context, name, value string) (s admin.SettingAnswer, err error) {
+	err = c.do(ctx, http.MethodPut, "/api/v1/settings/"+url.PathEscape(name), admin.SettingUpdate{Value: value}, &s)
+	return s, err
+}
+
+// ResetSetting lets one have its default again.
+func (c *Client) ResetSetting(ctx context.Context, name string) (s admin.SettingAnswer, err error) {
+	err = c.do(ctx, http.MethodDelete, "/api/v1/settings/"+url.PathEscape(name), nil, &s)
+	return s, err
+}
+
+// SetWishes changes what is wished of a queue or stream.
+func (c *Client) SetWishes(ctx context.Context, vhost, name string, u admin.WishesUpdate) (w admin.Wishes, err error) {
+	path := "/api/v1/policies/" + url.PathEscape(name) + "?" + url.Values{"vhost": {vhost}}.Encode()
+	err = c.do(ctx, http.MethodPut, path, u, &w)
+	return w, err
+}
+
 // Users are the users.
 func (c *Client) Users(ctx context.Context) ([]admin.UserAnswer, error) {
 	return get[[]admin.UserAnswer](ctx, c, "/api/v1/users")

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+func newPolicy() *cobra.Command {
+	var f adminFlags
+	var vhost string
+	var u admin.WishesUpdate
+	c := &cobra.Command{
+		Use: "policy RESOURCE", SuggestFor: []string{"replicas", "copies", "durability", "grow", "shrink"}, Args: cobra.ExactArgs(1),
+		Short: "Show or change how many copies a queue or stream has, and how many confirm",
+		Long: `Without flags, shows what is wished of a queue or stream and how far that is carried out. With --policy it confirms from then on when as many
+copies have a message on disk as the policy says; with --copies it is given more copies or fewer. Both are wishes, which are kept: its owner
+carries them out one step after the other, without stopping anything, as nodes allow; tanist wait healthy waits for it. What was published
+before a policy is lowered is still confirmed by as many copies as before.
+
+The policies: local_durable (a queue's owner alone confirms), majority_durable, all_durable, and replica_durable(N), where N copies confirm.`,
+		Example: "  tanist policy orders\n  tanist policy orders --policy all_durable\n  tanist policy orders --copies 5",
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("copies") && u.Copies == 0 {
+				return fmt.Errorf("--copies 0: want a number from 1")
+			}
+			if u != (admin.WishesUpdate{}) {
+				if _, err := api.SetWishes(c.Context(), vhost, args[0], u); err != nil {
+					return err
+				}
+			}
+			all, err := api.Resources(c.Context(), vhost, args[0])
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				return fmt.Errorf("no queue or stream %q in virtual host %q; `tanist status` lists them", args[0], vhost)
+			}
+			parts, err := api.Partitions(c.Context(), vhost, args[0])
+			if err != nil {
+				return err
+			}
+			if f.json {
+				r := all[0]
+				return printJSON(c.OutOrStdout(), admin.Wishes{VHost: r.VHost, Resource: r.Name, Incarnation: r.Incarnation, Policy: r.Policy, Copies: r.Copies})
+			}
+			return printPolicy(c.OutOrStdout(), all[0], parts)
+		},
+	}
+	f.add(c)
+	p := c.Flags()
+	p.StringVar(&vhost, "vhost", catalog.DefaultVHost, "virtual host")
+	p.StringVar(&u.Policy, "policy", "", "how many copies confirm: local_durable, replica_durable(N), majority_durable or all_durable")
+	p.Uint32Var(&u.Copies, "copies", 0, "how many copies there are to be, the owner's among them")
+	p.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "replicas" { // as others call them
+			name = "copies"
+		}
+		return pflag.NormalizedName(name)
+	})
+	policies := cobra.FixedCompletions([]string{"local_durable", "majority_durable", "all_durable", "replica_durable(2)"}, cobra.ShellCompDirectiveNoFileComp)
+	if err := c.RegisterFlagCompletionFunc("policy", policies); err != nil {
+		panic(err) // the flag is there
+	}
+	return c
+}
+
+// printPolicy says what is wished, and of each partition what there is yet to do.
+func printPolicy(w io.Writer, r admin.Resource, parts []admin.Partition) error {
+	fmt.Fprintf(w, "%s: %s on %s\n", admin.Visible(r.Name), r.Policy, plural(r.Copies, "copy"))
+	for _, p := range parts {
+		state := "it is so"
+		if left := strings.Join(p.Changing, "; "); left != "" {
+			state = admin.Visible(left)
+		}
+		if _, err := fmt.Fprintf(w, "  partition %d: %d of %s confirm: %s\n", p.Partition, p.W, plural(p.E, "copy"), state); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+func newSetting() *cobra.Command {
+	c := &cobra.Command{
+		Use: "setting", SuggestFor: []string{"settings", "set", "tune"}, Short: "Show and change the settings of the whole cluster",
+		Long: `Shows and changes the settings that hold for the whole cluster and change while it runs: how long a lost follower keeps its place, and the
+like. They are kept with the cluster and count at once on every node. Those of one node are its own: tanist config shows them.`,
+	}
+	c.AddCommand(newSettingList(), newSettingGet(), newSettingSet(), newSettingReset())
+	return c
+}
+
+// settingNames completes the name of a setting.
+func settingNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return admin.SettingNames(), cobra.ShellCompDirectiveNoFileComp
+}
+
+func newSettingList() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "list", Short: "List all settings, with what is allowed", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			all, err := api.Settings(c.Context())
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return printJSON(c.OutOrStdout(), all)
+			}
+			return printSettings(c.OutOrStdout(), all)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func printSettings(w io.Writer, all []admin.SettingAnswer) error {
+	var rows [][]string
+	for _, s := range all {
+		rows = append(rows, []string{s.Name, s.Value, s.Default, s.Allowed, s.About})
+	}
+	return table(w, "SETTING VALUE DEFAULT ALLOWED MEANING", rows)
+}
+
+func newSettingGet() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "get NAME", Short: "Print the value of a setting", Args: cobra.ExactArgs(1), ValidArgsFunction: settingNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			all, err := api.Settings(c.Context())
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(all, func(s admin.SettingAnswer) bool { return s.Name == args[0] })
+			if i < 0 {
+				return fmt.Errorf("no setting %q: there are %s", args[0], strings.Join(admin.SettingNames(), ", "))
+			}
+			if f.json {
+				return printJSON(c.OutOrStdout(), all[i])
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), all[i].Value)
+			return err
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newSettingSet() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "set NAME VALUE", Short: "Set a setting, at once and for all nodes", Args: cobra.ExactArgs(2), ValidArgsFunction: settingNames,
+		Example: "  tanist setting set follower_loss_hold 30m\n  tanist setting set rebalance off",
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			s, err := api.PutSetting(c.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return saySetting(c, f.json, s)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newSettingReset() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "reset NAME", Short: "Let a setting have its default again", Args: cobra.ExactArgs(1), ValidArgsFunction: settingNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			s, err := api.ResetSetting(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return saySetting(c, f.json, s)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+// saySetting says how a setting stands now.
+func saySetting(c *cobra.Command, asJSON bool, s admin.SettingAnswer) error {
+	if asJSON {
+		return printJSON(c.OutOrStdout(), s)
+	}
+	note := ""
+	if !s.Set {
+		note = ", its default"
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "%s is %s%s\n", s.Name, s.Value, note)
+	return err
+}
