@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/queue"
 )
@@ -104,6 +105,41 @@ func TestNewOwnerWaitsForNoGatewayThatHoldsNothing(t *testing.T) {
 	w.sim.RunFor(claimsWindow*time.Millisecond + time.Millisecond)
 	if claiming() {
 		t.Fatal("waits for longer than the window")
+	}
+}
+
+// A gateway of a node that hangs has had more than the time for claims already: consumers elsewhere wait no longer than publishers do. One whose
+// session broke is waited for, since it may be on its way, and so is one that is heard again.
+func TestNewOwnerWaitsForNoGatewayOfANodeThatHangs(t *testing.T) {
+	hung := protocol.Gateway{Node: "n2", Boot: 3}
+	for _, c := range []struct {
+		name          string
+		before, later func(m *Manager)
+		waits, then   bool
+	}{
+		{"it hangs", func(m *Manager) { m.PeerSilent("n2") }, func(*Manager) {}, false, false},
+		{"its session broke", func(m *Manager) { m.PeerDown("n2") }, func(*Manager) {}, true, true},
+		{"it is missed meanwhile", func(*Manager) {}, func(m *Manager) { m.PeerSilent("n2") }, true, false},
+		{"it is heard again", func(m *Manager) {
+			m.PeerSilent("n2")
+			m.PeerUp(ident.Instance{Node: "n2", Boot: 3})
+		}, func(*Manager) {}, true, true},
+		{"another hangs", func(m *Manager) { m.PeerSilent("n3") }, func(*Manager) {}, true, true},
+	} {
+		w := newWorld(t, 1)
+		w.declare(catalog.Queue, &queue.Settings{}, nil)
+		w.claim = []protocol.Gateway{hung}
+		w.m.PeerUp(ident.Instance{Node: "n2", Boot: 3})
+		c.before(w.m)
+		w.transition()
+		if waits := w.status().State == Recovering; waits != c.waits {
+			t.Errorf("%s: waits %v, want %v", c.name, waits, c.waits)
+		}
+		c.later(w.m)
+		w.settle()
+		if waits := w.status().State == Recovering; waits != c.then {
+			t.Errorf("%s: then waits %v, want %v", c.name, waits, c.then)
+		}
 	}
 }
 

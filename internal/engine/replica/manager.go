@@ -27,6 +27,7 @@ type Manager struct {
 	stopped bool
 	held    atomic.Pointer[string]    // why publishes are held; nil: they are not
 	peers   map[string]ident.Instance // that there is a session with, by node
+	silent  map[string]bool           // nodes whose last session ended because nothing was heard of them
 
 	vows     sync.Mutex
 	promises map[ident.Partition]uint64 // of copies that have promised an epoch above that of their role

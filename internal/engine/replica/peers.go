@@ -30,9 +30,10 @@ type (
 func (m *Manager) PeerUp(peer ident.Instance) {
 	m.mu.Lock()
 	if m.peers == nil {
-		m.peers = map[string]ident.Instance{}
+		m.peers, m.silent = map[string]ident.Instance{}, map[string]bool{}
 	}
 	m.peers[peer.Node] = peer
+	delete(m.silent, peer.Node)
 	m.mu.Unlock()
 	for _, r := range m.sorted() {
 		r.box.Post(peerUp{peer})
@@ -49,6 +50,9 @@ func (m *Manager) PeerSilent(node string) { m.peerDown(peerDown{node: node, sile
 func (m *Manager) peerDown(msg peerDown) {
 	m.mu.Lock()
 	delete(m.peers, msg.node)
+	if m.silent != nil {
+		m.silent[msg.node] = msg.silent
+	}
 	m.mu.Unlock()
 	for _, r := range m.sorted() {
 		r.box.Post(msg)
@@ -61,6 +65,13 @@ func (m *Manager) peer(node string) (ident.Instance, bool) {
 	defer m.mu.RUnlock()
 	i, ok := m.peers[node]
 	return i, ok
+}
+
+// quiet reports whether nothing was heard of a node for as long as makes it count as lost, nor since.
+func (m *Manager) quiet(node string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.silent[node]
 }
 
 // Receive takes a message of core/protocol's copies.go that a peer sent. It is dropped where it names another sender than from, or a
@@ -164,6 +175,9 @@ func (r *replica) peerDown(m peerDown) {
 	r.reach()
 	if m.silent && before == 0 && r.alone != 0 {
 		r.alone = max(r.mono(), 1)
+	}
+	if m.silent && r.phase == claiming {
+		r.claimed()
 	}
 }
 
