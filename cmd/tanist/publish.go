@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tanist/tanist/internal/core/units"
+	"github.com/tanist/tanist/internal/front/admin"
 )
 
 type publishOptions struct {
@@ -103,7 +105,8 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 	if err := o.declare.run(ch, queue); err != nil {
 		return err
 	}
-	p := &publisher{o: o, ch: ch, key: first(o.key, queue), headers: headers, began: time.Now()}
+	p := &publisher{o: o, ch: ch, key: first(o.key, queue), headers: headers, began: time.Now(), slow: time.NewTicker(time.Second), queue: queue}
+	defer p.slow.Stop()
 	err = p.run(c.Context(), next)
 	p.tally.Seconds = time.Since(p.began).Seconds()
 	if o.json {
@@ -186,6 +189,10 @@ type publisher struct {
 
 	firstReturn amqp.Return
 
+	slow   *time.Ticker // when to look whether an outcome is late
+	queue  string
+	waited bool // it has been said that one is
+
 	confirms chan amqp.Confirmation
 	returns  chan amqp.Return
 	closed   chan *amqp.Error
@@ -262,6 +269,7 @@ func (p *publisher) count(c amqp.Confirmation, ok bool) error {
 	default:
 		p.tally.Nacked++
 	}
+	p.waited = false
 	if len(p.sent) > 0 { // outcomes come in the order of publishing
 		p.tally.LongestWait = max(p.tally.LongestWait, time.Since(p.sent[0]).Seconds())
 		p.sent = p.sent[1:]
@@ -280,10 +288,62 @@ func (p *publisher) wait(ctx context.Context) error {
 		if ok {
 			p.returned(r)
 		}
+	case <-p.slow.C:
+		p.late(ctx)
 	case <-ctx.Done():
 		return errors.New("interrupted; what was not confirmed may or may not be stored")
 	}
 	return nil
+}
+
+const (
+	lateAfter = 3 * time.Second
+	// askFor bounds asking what a queue waits for: publishing waits meanwhile.
+	askFor = 2 * time.Second
+)
+
+// late says once for each wait what the first message without an outcome waits for, as far as the admin API tells.
+func (p *publisher) late(ctx context.Context) {
+	if p.waited || len(p.sent) == 0 || time.Since(p.sent[0]) < lateAfter {
+		return
+	}
+	p.waited = true
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	fmt.Fprintf(os.Stderr, "no confirm for %s of %s: %s\n", time.Since(p.sent[0]).Round(time.Second), plural(len(p.sent), "message"), waitsFor(ctx, p.queue, p.o.ca))
+}
+
+// waitsFor says what a queue waits for: in its own words where the admin API can be asked without a question to the user.
+func waitsFor(ctx context.Context, queue, ca string) string {
+	hint := fmt.Sprintf("tanist status %s says what it waits for", shellQuoted(queue))
+	if _, ok := os.LookupEnv("TANIST_PASSWORD"); !ok && first(os.Getenv("TANIST_USER"), "guest") != "guest" {
+		return hint
+	}
+	api, err := (&adminFlags{ca: ca}).client()
+	if err != nil {
+		return hint
+	}
+	parts, err := api.Partitions(ctx, "", queue)
+	if err != nil {
+		return hint
+	}
+	for _, p := range parts {
+		switch {
+		case p.State != admin.Serving && p.Reason != "":
+			return fmt.Sprintf("%s is %s: %s", admin.Visible(queue), p.State, admin.Visible(p.Reason))
+		case p.Reason != "":
+			return admin.Visible(p.Reason)
+		}
+	}
+	return hint
+}
+
+// shellQuoted is a name as a shell reads it.
+func shellQuoted(name string) string {
+	if name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == "" {
+		return name
+	}
+	return "'" + strings.ReplaceAll(admin.Visible(name), "'", `'\''`) + "'"
 }
 
 func (p *publisher) returned(r amqp.Return) {
@@ -348,6 +408,8 @@ func (p *publisher) pace(ctx context.Context) error {
 			if err := p.count(c, ok); err != nil {
 				return err
 			}
+		case <-p.slow.C:
+			p.late(ctx)
 		case <-ctx.Done():
 			return errors.New("interrupted; what was not confirmed may or may not be stored")
 		}
