@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/check"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -31,6 +32,12 @@ var plantedInClusters = []struct {
 		"", 0,
 	},
 	{"W from survivors", func() plant { return survivors{} }, []Fault{FaultKill}, []string{"copies hold durably"}, "", 0},
+	{
+		"a member admitted without the joint rule", func() plant { return unjoined{} },
+		[]Fault{},
+		[]string{"copies that hold durably what is confirmed", "copies hold durably"},
+		"", 0,
+	},
 	{"seal without a durable promise", func() plant { return noPromise{} }, []Fault{FaultPower}, []string{"was promised"}, "", 0},
 	{"resend out of order", func() plant { return &swap{} }, []Fault{FaultBreak, FaultStall}, []string{string(check.RuleOrder)}, "", 0},
 	{
@@ -186,5 +193,36 @@ func (reseal) toPeer(s *site, _ string, p mesh.Purpose, _ uint64, msg []byte, se
 		if s.host == h {
 			send(protocol.Append(nil, q))
 		}
+	})
+}
+
+// unjoined has an owner leave the joint state while nobody knows what became of its proposal: it is told that it was refused, and the catalog
+// gets it later. The learner is cut off meanwhile, as it may be.
+type unjoined struct{ honest }
+
+func (unjoined) members(s *site, m replica.Members) replica.Members { return lateMembers{m, s} }
+
+type lateMembers struct {
+	replica.Members
+	s *site
+}
+
+func (l lateMembers) ChangeMembers(m catalog.Membership, done func(error)) {
+	w, h := l.s.w, l.s.host
+	learner := m.Followers[len(m.Followers)-1].Node
+	w.net.Cut(l.s.name, learner)
+	w.net.Cut(learner, l.s.name)
+	in := func(d time.Duration, f func()) {
+		w.sim.At(w.sim.Now()+d, func() {
+			if l.s.host == h {
+				f()
+			}
+		})
+	}
+	in(50*time.Millisecond, func() { done(&catalog.Refusal{Code: catalog.Invalid}) })
+	in(100*time.Millisecond, func() { l.Members.ChangeMembers(m, func(error) {}) })
+	w.sim.At(w.sim.Now()+200*time.Millisecond, func() {
+		w.net.Restore(l.s.name, learner)
+		w.net.Restore(learner, l.s.name)
 	})
 }

@@ -24,7 +24,8 @@ func newNode(h *host) (*node.Node, error) {
 	env := node.Env{
 		Clock: s.clock, Exec: h.exec, FS: w.opt.plant.disk(s, s.disk), Trace: h, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, s.name),
 		Store: s.witness.store, Owner: h.owner,
-		Sealed: func(a control.SealAnswer) control.SealAnswer { return w.opt.plant.sealed(s, a) },
+		Sealed:  func(a control.SealAnswer) control.SealAnswer { return w.opt.plant.sealed(s, a) },
+		Members: func(m replica.Members) replica.Members { return w.opt.plant.members(s, m) },
 	}
 	cfg := node.Config{
 		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8),

@@ -21,6 +21,8 @@ type plant interface {
 	toPeer(s *site, to string, p mesh.Purpose, key uint64, msg []byte, send func([]byte))
 	// sealed changes a copy's answer on its way to the controller of the node at a place.
 	sealed(s *site, a control.SealAnswer) control.SealAnswer
+	// members stands between the owners at a place and the catalog.
+	members(s *site, m replica.Members) replica.Members
 	// policy is how resources are declared: with "" by default. Owners are judged by the default all the same.
 	policy() string
 }
@@ -35,5 +37,6 @@ func (honest) toPeer(_ *site, _ string, _ mesh.Purpose, _ uint64, msg []byte, se
 	send(msg)
 }
 func (honest) sealed(_ *site, a control.SealAnswer) control.SealAnswer { return a }
+func (honest) members(_ *site, m replica.Members) replica.Members      { return m }
 func (honest) policy() string                                          { return "" }
 func (honest) toGateway(m *mouth, msg any)                             { m.to.Send(msg) }

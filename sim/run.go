@@ -86,6 +86,9 @@ func (w *world) found() {
 	if w.opt.Seed%3 == 0 {
 		w.loading = true // copies are added under load
 		begin()
+		if w.opt.Seed%2 != 0 { // to what holds something
+			w.sim.RunFor(between(w.rng.Uint64(), 300*time.Millisecond, time.Second))
+		}
 	}
 	for _, s := range w.sites[1:] {
 		s.boot()

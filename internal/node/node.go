@@ -45,8 +45,9 @@ type Env struct {
 	// a simulation, which listens there and, in tests of itself, lies.
 	Store func(replica.Store) replica.Store
 	Owner func(ident.Partition, protocol.Sender) protocol.Sender
-	// Sealed does the same between the copies' answers to seals and the controller here.
-	Sealed func(control.SealAnswer) control.SealAnswer
+	// Sealed does the same between the copies' answers to seals and the controller here, and Members between owners and the catalog.
+	Sealed  func(control.SealAnswer) control.SealAnswer
+	Members func(replica.Members) replica.Members
 }
 
 // Config is what a node is told.
@@ -156,11 +157,15 @@ func New(env Env, cfg Config) (*Node, error) {
 	if env.Store != nil {
 		copies = env.Store(copies)
 	}
+	var members replica.Members = n
+	if env.Members != nil {
+		members = env.Members(n)
+	}
 	n.manager = replica.New(replica.Env{
 		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
 		SnapshotEvery: cfg.SnapshotEvery,
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
-		Resources:     n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: n, Gateways: n.gateways,
+		Resources:     n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: members, Gateways: n.gateways,
 	})
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
