@@ -19,7 +19,8 @@ type Act string
 // The acts.
 const (
 	ActNone Act = "none"
-	// ActWithout takes one node away, by a kill, a halt or a cut, one way or both, and does not give it back: the others serve everything.
+	// ActWithout takes one node away, by a kill, a halt, a disk that hangs or a cut, one way or both, and does not give it back: the others
+	// serve everything.
 	ActWithout Act = "without"
 	// ActController kills an owner, and kills, halts or cuts off the controller's node in the middle of the transitions that follow.
 	ActController Act = "controller"
@@ -103,7 +104,7 @@ func (g *stage) without() bool {
 // take takes a node away until giveBack.
 func (g *stage) take(s *site) {
 	w := g.w
-	how := g.rng.IntN(5)
+	how := g.rng.IntN(6)
 	w.say("AWAY %s, way %d", s.name, how)
 	w.disturb("")
 	if how == 0 {
@@ -128,6 +129,19 @@ func (g *stage) take(s *site) {
 			if s.host == h {
 				h.exec.Resume()
 				w.net.Resume(s.name)
+			}
+		})
+		return
+	}
+	if how == 2 {
+		h := s.host
+		s.doubt(stalled)
+		h.exec.SetLatency(func(*rand.Rand) time.Duration { return time.Hour })
+		g.away = append(g.away, func() {
+			end()
+			if s.host == h {
+				s.doubt(stalled)
+				h.exec.SetLatency(nil)
 			}
 		})
 		return

@@ -61,6 +61,7 @@ const (
 	broken                     // a session of it was broken
 	silenced                   // it stood still, or did not hear some node or was not heard by it in time
 	diskBroke                  // a write or sync of it failed, or a bit turned
+	stalled                    // syncs of it took long
 )
 
 // doubt says that the run at a place may rightly lose what it owns, for something that was done to it.
@@ -85,6 +86,7 @@ var grounds = []struct {
 	{"no heartbeat", ended | silenced},
 	{"never heard", ended | broken | silenced},
 	{"its journal cannot sync", diskBroke},
+	{"its sync has stalled", stalled},
 	{" promised epoch ", ^harm(0)}, // a transition that somebody began was not finished: whoever owns meanwhile need have done nothing
 }
 

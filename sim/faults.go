@@ -111,7 +111,14 @@ func (s *site) inject(p planned) {
 		after(between(p.a, 300*time.Millisecond, 3*time.Second), func() { s.disk.Full(false) })
 	case FaultStall:
 		s.stall(p.a)
-		after(between(p.b, time.Second, 5*time.Second), func() { s.stall(0) })
+		w.hurting++
+		w.sim.At(w.sim.Now()+between(p.b, time.Second, 5*time.Second), func() {
+			w.hurting--
+			if s.host == h {
+				s.doubt(stalled)
+				s.stall(0)
+			}
+		})
 	case FaultPause:
 		h.pause(between(p.a, 10*time.Millisecond, 4*time.Second))
 	case FaultClock:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tanist/tanist/check"
@@ -37,6 +38,7 @@ type site struct {
 func newSite(w *world, i int) *site {
 	s := &site{w: w, name: fmt.Sprint("n", i+1), disk: vfs.NewMemory(w.opt.Seed + uint64(i)<<48)}
 	s.clock = clock.NewSim(w.sim.Now, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	s.syncs()
 	s.witness = newWitness(s)
 	return s
 }
@@ -228,7 +230,17 @@ func (w *world) flipped() bool {
 	return slices.ContainsFunc(w.sites, func(s *site) bool { return s.flipped })
 }
 
-// stall makes syncs slow, or as fast as they were.
+// syncs has a sync of the journal be under way for as long as it takes: until then what it writes is not durable, and the node knows that it
+// waits.
+func (s *site) syncs() {
+	s.disk.Syncing = func(name string) {
+		if s.host != nil && strings.HasSuffix(name, ".log") {
+			s.host.exec.Block()
+		}
+	}
+}
+
+// stall makes syncs slow, or as fast as they were. One that takes long is a reason to replace the owners of its node.
 func (s *site) stall(draw uint64) {
 	if s.host == nil {
 		return
@@ -237,7 +249,8 @@ func (s *site) stall(draw uint64) {
 		s.host.exec.SetLatency(nil)
 		return
 	}
-	most := between(draw, 50*time.Millisecond, 3*time.Second)
+	s.doubt(stalled)
+	most := between(draw, 50*time.Millisecond, 4*time.Second)
 	s.host.exec.SetLatency(func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(most))) })
 }
 
@@ -288,6 +301,7 @@ type known struct {
 func (s *site) fresh() {
 	s.wiped, s.flipped, s.peers, s.before = true, false, nil, s.enrolled
 	s.disk = vfs.NewMemory(s.w.rng.Uint64())
+	s.syncs()
 	s.witness = newWitness(s)
 }
 

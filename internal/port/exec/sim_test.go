@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -229,5 +230,63 @@ func TestSimTouchFlushesWithoutAMessage(t *testing.T) {
 	s.Settle(10)
 	if len(r.flushes) != 1 {
 		t.Fatalf("%d flushes, want 1", len(r.flushes))
+	}
+}
+
+// syncer is an actor that makes a call which takes long at each flush.
+type syncer struct {
+	node         *SimNode
+	begun, ended int
+	told         Mailbox
+}
+
+func (y *syncer) Receive(any) {}
+
+func (y *syncer) Flush() {
+	y.begun++
+	y.node.Block()
+	y.ended++
+	y.told.Post(y.ended)
+}
+
+// TestSimBlocksWithinACall has a dedicated loop stand in a call while everything else goes on, through a pause, and not come back from it
+// where the node stops.
+func TestSimBlocksWithinACall(t *testing.T) {
+	s := NewSim(1)
+	n := s.Node("a", 1)
+	other := &simRecorder{}
+	box := n.Loop(0).Spawn("other", other)
+	y := &syncer{node: n, told: box}
+	disk := n.Dedicated("disk").Spawn("disk", y)
+	n.SetLatency(func(*rand.Rand) time.Duration { return time.Second })
+	disk.Post("one")
+	s.RunFor(10 * time.Millisecond)
+	box.Post("meanwhile")
+	disk.Post("two")
+	s.RunFor(900 * time.Millisecond)
+	if y.begun != 1 || y.ended != 0 || !slices.Equal(other.got, []any{"meanwhile"}) {
+		t.Fatalf("in the call: begun %d, ended %d, the other loop got %v", y.begun, y.ended, other.got)
+	}
+	n.Pause(500 * time.Millisecond)
+	s.RunFor(400 * time.Millisecond)
+	if y.ended != 0 {
+		t.Fatal("a call came back while the node stood still")
+	}
+	s.RunFor(400 * time.Millisecond)
+	if y.begun != 2 || y.ended != 1 || !slices.Equal(other.got, []any{"meanwhile", 1}) {
+		t.Fatalf("after it: begun %d, ended %d, the other loop got %v", y.begun, y.ended, other.got)
+	}
+	n.SetLatency(nil)
+	s.RunFor(10 * time.Millisecond)
+	if y.ended != 2 {
+		t.Fatal("a call did not come back from a disk that is well again")
+	}
+	n.SetLatency(func(*rand.Rand) time.Duration { return time.Second })
+	disk.Post("three")
+	s.RunFor(10 * time.Millisecond)
+	n.Stop()
+	s.RunFor(5 * time.Second)
+	if y.begun != 3 || y.ended != 2 {
+		t.Fatal("a call came back on a node that has stopped")
 	}
 }

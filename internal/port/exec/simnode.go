@@ -2,6 +2,7 @@ package exec
 
 import (
 	"container/heap"
+	"iter"
 	"math/rand/v2"
 	"time"
 )
@@ -31,8 +32,26 @@ func (n *SimNode) Loop(i int) Loop { return n.shared[i] }
 // meanwhile is not seen before the round's end. A crash in between loses it, as it loses the news of a sync that had just ended.
 func (n *SimNode) Dedicated(name string) Loop { return n.loop(name, true) }
 
-// SetLatency says how long a round of a dedicated loop takes. Without it that is 20 µs to 2 ms.
-func (n *SimNode) SetLatency(f func(*rand.Rand) time.Duration) { n.latency = f }
+// SetLatency says how long a round of a dedicated loop takes, or a call to Block in it. Without it, with nil, a round takes 20 µs to 2 ms,
+// and what is under way comes back.
+func (n *SimNode) SetLatency(f func(*rand.Rand) time.Duration) {
+	n.latency = f
+	for _, l := range n.all {
+		if f == nil && l.busy && l.alarm.place >= 0 {
+			heap.Remove(&n.sim.timers, l.alarm.place)
+			l.alarm.run()
+		}
+	}
+}
+
+// Block lets the time that SetLatency draws pass within a call that an actor makes while its dedicated loop flushes it: the loop stands in
+// the call, and everything else goes on. If the node stops meanwhile the call never returns. Elsewhere, and without SetLatency, it does
+// nothing. The actor must hold no lock that others wait for.
+func (n *SimNode) Block() {
+	if l := n.sim.nowOn; l != nil && l.node == n && l.yield != nil {
+		l.sleep(n.delay())
+	}
+}
 
 // Stop ends every loop at once, as a crash does: what is in mailboxes, in timers and in the hands of blocking loops is lost.
 func (n *SimNode) Stop() {
@@ -103,7 +122,18 @@ type simLoop struct {
 	stopped bool
 	busy    bool   // a blocking round is under way
 	held    []held // what it posted
+
+	yield  func(struct{}) bool // within a flush that may call Block
+	next   func() (struct{}, bool)
+	cancel func()
+	asleep bool   // the flush stands in Block
+	woken  bool   // and its time is over
+	alarm  *timer // that ends it, or the round
+	slept  bool
 }
+
+// ended unwinds a flush that stood in Block when its node stopped.
+type ended struct{}
 
 // held is a message that is not seen before a blocking loop comes back.
 type held struct {
@@ -119,7 +149,7 @@ func (l *simLoop) Spawn(name string, a Actor) Mailbox {
 
 // update puts the loop into sim.ready, or takes it out.
 func (l *simLoop) update() {
-	want := !l.stopped && !l.busy && !l.node.paused && (l.count > 0 || len(l.touched) > 0)
+	want := !l.stopped && !l.busy && !l.node.paused && (l.count > 0 || len(l.touched) > 0 || l.woken)
 	s := l.sim
 	switch {
 	case want && l.place < 0:
@@ -137,6 +167,10 @@ func (l *simLoop) update() {
 
 func (l *simLoop) end() {
 	l.stopped = true
+	if l.asleep {
+		l.asleep, l.woken = false, false
+		l.cancel()
+	}
 	l.waiting, l.touched, l.held = nil, nil, nil
 	l.count, l.left = 0, 0
 	l.update()
@@ -147,6 +181,14 @@ func (l *simLoop) step() {
 	s := l.sim
 	s.nowOn = l
 	defer func() { s.nowOn = nil }()
+	if l.woken {
+		l.woken, l.asleep = false, false
+		s.mix(uint64(s.now))
+		s.mix(l.id ^ 1<<62)
+		l.goOn()
+		l.update()
+		return
+	}
 	if l.left == 0 {
 		if len(l.touched) > 0 {
 			l.flush()
@@ -192,11 +234,58 @@ func (l *simLoop) flush() {
 	s := l.sim
 	s.mix(uint64(s.now))
 	s.mix(l.id ^ 1<<63)
+	if !l.blocking || l.node.latency == nil {
+		l.flushAll()
+		l.flushed()
+		return
+	}
+	l.slept = false
+	l.next, l.cancel = iter.Pull(func(yield func(struct{}) bool) {
+		l.yield = yield
+		defer func() {
+			l.yield = nil
+			if p := recover(); p != nil && p != (ended{}) {
+				panic(p)
+			}
+		}()
+		l.flushAll()
+	})
+	l.goOn()
+}
+
+func (l *simLoop) flushAll() {
 	for i := 0; i < len(l.touched) && !l.stopped; i++ {
 		m := l.touched[i]
 		m.dirty = false
 		m.actor.Flush()
 	}
+}
+
+// goOn runs a flush until it is done, or stands in Block.
+func (l *simLoop) goOn() {
+	if _, asleep := l.next(); !asleep {
+		l.next, l.cancel = nil, nil
+		l.flushed()
+	}
+}
+
+// sleep leaves a flush where it is until its time is over.
+func (l *simLoop) sleep(d time.Duration) {
+	l.asleep, l.busy, l.slept = true, true, true
+	l.alarm = l.sim.at(l.sim.now+d, true, l.wake)
+	if !l.yield(struct{}{}) {
+		panic(ended{})
+	}
+}
+
+func (l *simLoop) wake() {
+	if l.asleep {
+		l.busy, l.woken = false, true
+		l.update()
+	}
+}
+
+func (l *simLoop) flushed() {
 	clear(l.touched)
 	l.touched = l.touched[:0]
 	if l.blocking && !l.stopped {
@@ -204,10 +293,15 @@ func (l *simLoop) flush() {
 	}
 }
 
-// block lets the time pass that the round has taken.
+// block lets the time pass that the round has taken, as far as it has not.
 func (l *simLoop) block() {
 	l.busy = true
-	l.sim.at(l.sim.now+l.node.delay(), true, func() {
+	d := time.Duration(0)
+	if !l.slept {
+		d = l.node.delay()
+	}
+	l.slept = false
+	l.alarm = l.sim.at(l.sim.now+d, true, func() {
 		if l.stopped {
 			return
 		}

@@ -18,6 +18,9 @@ const sector = 512
 // that fails when told to. A crash may leave any mixture of sectors written since the last sync, and any beginning of a directory's
 // changes since its last sync.
 type Memory struct {
+	// Syncing, if not nil, is called at the beginning of each sync of a file: what it names is durable once that has returned, and the sync.
+	Syncing func(name string)
+
 	rng     *rand.Rand
 	now     map[string]*inode // by name, as a process sees it
 	synced  map[string]*inode // as a crash leaves it at least
@@ -372,6 +375,9 @@ func (h *handle) write(p []byte, off int64) {
 // Sync implements File. After a failure the kernel believes the pages to be clean: what was written is read back, and no later
 // sync makes it durable.
 func (h *handle) Sync() error {
+	if h.d.Syncing != nil {
+		h.d.Syncing(h.name)
+	}
 	if h.dead() {
 		return failure("sync", h.name, fs.ErrClosed)
 	}
