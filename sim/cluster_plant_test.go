@@ -24,7 +24,7 @@ var plantedInClusters = []struct {
 	act    Act
 	nodes  int // 3 if 0
 }{
-	{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultPower}, []string{"was durable up to"}, "", 0},
+	{"confirm before the sync", func() plant { return confirmEarly{} }, []Fault{FaultPower}, []string{"was durable up to", string(check.RuleLost)}, "", 0},
 	{
 		"followers say that they hold what they have not synced", func() plant { return hasty{} },
 		[]Fault{},
