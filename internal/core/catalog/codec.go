@@ -130,13 +130,31 @@ func (c *coder) start(s *HistoryStart) {
 	c.u64(&s.Offset)
 	c.bytes(s.Link[:])
 	c.name(&s.Node)
-	decided := s.Evidence != evidence.Digest{}
-	if c.bool(&decided); decided && c.err == nil {
+	var has uint8
+	if s.Evidence != (evidence.Digest{}) {
+		has |= startDecided
+	}
+	if s.Loss.Accepted {
+		has |= startLossy
+	}
+	if c.u8(&has); has&^(startDecided|startLossy) != 0 {
+		c.fail("history start")
+	}
+	if has&startDecided != 0 && c.err == nil {
 		if c.bytes(s.Evidence[:]); s.Evidence == (evidence.Digest{}) {
 			c.fail("digest")
 		}
 	}
+	if s.Loss.Accepted = has&startLossy != 0; s.Loss.Accepted {
+		c.u64(&s.Loss.To)
+	}
 }
+
+// What follows a history start.
+const (
+	startDecided = 1 << iota // the digest of its evidence
+	startLossy               // the end of what an accepted loss gave up
+)
 
 func (c *coder) node(n *Node) {
 	c.name(&n.Name)

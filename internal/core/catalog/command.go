@@ -61,6 +61,7 @@ const (
 	opNoteAbsent
 	opMarkLeaving
 	opSetWishes
+	opAcceptLoss
 )
 
 // Item is one guarded change, made by one of the constructors below.

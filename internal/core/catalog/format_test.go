@@ -53,7 +53,7 @@ func everyOperation() []Item {
 		RecordPending(p, 1, Pending{ID: "t1", Epoch: 2, Cause: "boot", Since: 1234}),
 		CommitTransition(Commit{
 			Partition: p, Version: 2, Transition: "t1", Owner: one, Followers: []Member{{"n2", ident.StoreID{2}}},
-			Learners: []Member{{"n3", ident.StoreID{3}}}, Start: HistoryStart{2, 17, 11, [16]byte{5}, "n1", [32]byte{7}},
+			Learners: []Member{{"n3", ident.StoreID{3}}}, Start: HistoryStart{Epoch: 2, Position: 17, Offset: 11, Link: [16]byte{5}, Node: "n1", Evidence: [32]byte{7}},
 		}),
 		RecordPending(p, 3, Pending{ID: "t2", Epoch: 3, Cause: "boot", Since: 1235, By: []string{"n2", "n3"}, Suspected: 1234999}), CancelPending(p, 3, "t1"),
 		PutSetting("hold", "5m", 0), DeleteSetting("hold", 9),

@@ -267,6 +267,12 @@ func (s *State) recordPending(x *args) ItemResult {
 }
 
 func (s *State) commitTransition(t *Commit) ItemResult {
+	t.Start.Loss = Loss{} // only an accepted loss gives anything up
+	return s.commit(t, nil)
+}
+
+// commit ends a transition; check is asked last whether it may.
+func (s *State) commit(t *Commit, check func(*Assignment) *Refusal) ItemResult {
 	a, refused := s.guard(t.Partition, t.Version)
 	if refused != nil {
 		return ItemResult{Refused: refused}
@@ -282,6 +288,11 @@ func (s *State) commitTransition(t *Commit) ItemResult {
 			Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",
 			Want: fmt.Sprintf("start at epoch %d for a transition to epoch %d, and no member twice", t.Start.Epoch, a.Pending.Epoch),
 		})
+	}
+	if check != nil {
+		if refused := check(a); refused != nil {
+			return ItemResult{Refused: refused}
+		}
 	}
 	after := *a
 	after.Epoch, after.Owner, after.Followers, after.Learners, after.Pending = t.Start.Epoch, t.Owner, t.Followers, t.Learners, nil

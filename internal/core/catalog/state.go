@@ -154,6 +154,7 @@ var operations = map[op]operation{
 	opDeletePermission: with(func(c *coder, a *args) { c.str(&a.name); c.str(&a.vhost) }, (*State).deletePermission),
 	opRegisterBoot:     with((*coder).node, (*State).registerBoot),
 	opCommitTransition: with((*coder).commit, (*State).commitTransition),
+	opAcceptLoss:       with((*coder).commit, (*State).acceptLoss),
 	opPutSetting:       with(func(c *coder, a *args) { c.str(&a.name); c.str(&a.text); c.u64(&a.number) }, (*State).putSetting),
 	opDeleteSetting:    with(func(c *coder, a *args) { c.str(&a.name); c.u64(&a.number) }, (*State).deleteSetting),
 	opAdoptResource:    with((*coder).resource, (*State).adoptResource),

@@ -156,6 +156,16 @@ type HistoryStart struct {
 	Node     string     `json:"node"`
 	// Evidence is the digest of the record that the owner was chosen by; nodes keep the record itself. Zero: a first owner has none.
 	Evidence evidence.Digest `json:"evidence,omitzero"`
+	// Loss is what an accepted loss gave up; zero of every other start.
+	Loss Loss `json:"loss,omitzero"`
+}
+
+// Loss is what an operator gave up with the missing copies (design 2 §8): the entries from the start's position up to To were confirmed, as
+// far as anyone had reported, and their places are taken by what the new owner appends. Only below such a start may a copy be cut that has
+// applied more.
+type Loss struct {
+	Accepted bool   `json:"accepted"`
+	To       uint64 `json:"to"` // position; that of the start where nothing confirmed is known to be gone
 }
 
 // Node is a member of the cluster.

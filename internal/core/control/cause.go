@@ -80,6 +80,8 @@ const (
 	// PromiseMet: a copy of the assignment has promised the epoch of the transition that is pending. Nothing is to be recorded anew, and it is not
 	// to be withdrawn either: the copy would have promised ahead of the catalog at once.
 	PromiseMet
+	// LossAccepted: an operator has given up on missing copies of a partition whose owner still runs (design 2 §8).
+	LossAccepted
 )
 
 // Reason is why a partition needs a transition.

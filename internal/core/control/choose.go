@@ -79,7 +79,10 @@ type candidate struct {
 }
 
 // Choose applies the rules of design 2 §5 step 3, in their order.
-func Choose(in Input) Decision {
+func Choose(in Input) Decision { return choose(in, false) }
+
+// choose is Choose; with less, too few answers and a floor that none of them reaches do not keep it: an operator accepts that (design 2 §8).
+func choose(in Input, less bool) Decision {
 	a := in.Assignment
 	if a.Pending == nil {
 		return Decision{Reason: "no transition is recorded"}
@@ -92,11 +95,11 @@ func Choose(in Input) Decision {
 	}
 	slices.SortStableFunc(counted, func(x, y candidate) int { return prefer(a, x, y) })
 	best := counted[0]
-	if enough := len(counted) >= readQuorum(a, in.W) || ownerAnswered(a, counted); !enough {
+	if enough := len(counted) >= readQuorum(a, in.W) || ownerAnswered(a, counted); !enough && !less {
 		d.Reason = fmt.Sprintf("%d of %d answers needed", len(counted), readQuorum(a, in.W))
 		return d
 	}
-	if best.at.Position < d.Floor {
+	if best.at.Position < d.Floor && !less {
 		d.Reason = fmt.Sprintf("the furthest copy ends at %d, below the confirmed position %d", best.at.Position, d.Floor)
 		return d
 	}
@@ -117,10 +120,22 @@ func admit(a *catalog.Assignment, answers []Answer, d *Decision) []candidate {
 			d.Excluded = append(d.Excluded, Excluded{x, reason})
 			continue
 		}
-		d.Floor = max(d.Floor, x.Confirmed)
+		d.Floor = max(d.Floor, confirmedOf(a, x))
 		counted = append(counted, candidate{x, Clip(a.Starts, x.Tail, a.Pending.Epoch)})
 	}
 	return counted
+}
+
+// confirmedOf is the highest position that an answer knows to be confirmed and that nobody has given up: what it knows beyond the start of an
+// accepted loss is in no history that counts, and insisting on it would wait for ever (design 2 §8).
+func confirmedOf(a *catalog.Assignment, x Answer) uint64 {
+	at := x.Confirmed
+	for _, s := range a.Starts {
+		if s.Loss.Accepted && s.Epoch > x.Tail.Epoch && s.Epoch < a.Pending.Epoch {
+			at = min(at, s.Position)
+		}
+	}
+	return at
 }
 
 func refusal(a *catalog.Assignment, x Answer) string {

@@ -43,7 +43,7 @@ func floorFrom(in Input, d Decision, by string) string {
 		return by
 	}
 	for _, x := range in.Answers {
-		if x.Confirmed == d.Floor && refusal(in.Assignment, x) == "" {
+		if refusal(in.Assignment, x) == "" && confirmedOf(in.Assignment, x) == d.Floor {
 			return x.Instance.Node
 		}
 	}

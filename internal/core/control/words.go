@@ -8,12 +8,18 @@ const (
 	WordRestarted = "owner restarted"
 	WordReplaced  = "store replaced"
 	WordPromise   = "promise ahead"
+	WordAccepted  = "accepted loss"
 	WordOther     = "other"
 )
+
+// AcceptedCause is the cause of a change of owner that an operator has decided on, for a reason.
+func AcceptedCause(reason string) string { return WordAccepted + ": " + reason }
 
 // CauseWord is the word for a cause that CauseOf has written: one of those above, or the symptom of a suspicion (Symptom.String).
 func CauseWord(text string) string {
 	switch {
+	case strings.HasPrefix(text, AcceptedCause("")):
+		return WordAccepted
 	case strings.HasPrefix(text, "owner ") && strings.Contains(text, " restarted: "):
 		return WordRestarted
 	case strings.HasPrefix(text, "owner ") && (strings.Contains(text, " another store now") || strings.Contains(text, " was replaced")):

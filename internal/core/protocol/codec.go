@@ -79,6 +79,8 @@ const (
 	kindConfirms
 	kindEvidence
 	kindEvidenceHeld
+	kindLossAsk
+	kindLossAnswer
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

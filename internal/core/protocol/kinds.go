@@ -307,6 +307,12 @@ func (c *coder) putControl(msg any) bool {
 	case LinksAnswer:
 		c.head(kindLinksAnswer)
 		c.linksAnswer(&m)
+	case LossAsk:
+		c.head(kindLossAsk)
+		c.lossAsk(&m)
+	case LossAnswer:
+		c.head(kindLossAnswer)
+		c.lossAnswer(&m)
 	case StatusAsk:
 		c.head(kindStatusAsk)
 		c.statusAsk(&m)
@@ -356,6 +362,14 @@ func (c *coder) getControl(k kind) any {
 	case kindLinksAnswer:
 		var m LinksAnswer
 		c.linksAnswer(&m)
+		return m
+	case kindLossAsk:
+		var m LossAsk
+		c.lossAsk(&m)
+		return m
+	case kindLossAnswer:
+		var m LossAnswer
+		c.lossAnswer(&m)
 		return m
 	case kindStatusAsk:
 		var m StatusAsk

@@ -73,7 +73,8 @@ type Controller struct {
 	peers   map[string]ident.Instance // that there is a session with
 	watch   watch
 	open    map[ident.Partition]*transition
-	own     map[ident.Partition]string // the last transitions that this node has asked the catalog to record in its present term, by id
+	own     map[ident.Partition]string      // the last transitions that this node has asked the catalog to record in its present term, by id
+	losses  map[ident.Partition]*acceptance // requests of operators to go on with less
 
 	started  bool
 	toRecord []*transition
@@ -112,7 +113,7 @@ type (
 
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
-	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}}
+	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}, losses: map[ident.Partition]*acceptance{}}
 	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}, reports: map[string]report{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
@@ -199,6 +200,7 @@ func (c *Controller) lead(leading bool) {
 		return
 	}
 	c.leading = leading
+	c.endLosses()
 	c.care.voting = false
 	clear(c.open)
 	clear(c.own)
@@ -281,6 +283,9 @@ func (c *Controller) drop(p ident.Partition) {
 // cause says why a partition needs another owner, if it does.
 func (c *Controller) cause(a *catalog.Assignment) (why control.Reason) {
 	c.env.View(func(v *catalog.View) { why = control.CauseOf(a, v, c.watch.detector, c.watch.promises[a.Partition]) })
+	if x := c.losses[a.Partition]; x != nil && x.begun && why.Why == control.NoReason {
+		why = control.Reason{Why: control.LossAccepted, Text: control.AcceptedCause(x.Reason)}
+	}
 	return why
 }
 
@@ -320,6 +325,7 @@ func (c *Controller) partitions() []ident.Partition {
 // Flush implements exec.Actor: what gathered goes out in as few commands and requests as possible.
 func (c *Controller) Flush() {
 	c.judge()
+	c.lossSteps()
 	c.record()
 	c.cancel()
 	c.seal()

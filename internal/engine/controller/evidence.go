@@ -52,16 +52,21 @@ func (c *Controller) evidence(t *transition, in control.Input, d control.Decisio
 
 func (t *transition) evidence(r *catalog.Resource, in control.Input, d control.Decision, floorBy string) *evidence.Evidence {
 	e := control.EvidenceOf(r, in, d, floorBy)
+	t.timesOf(e)
+	return e
+}
+
+// timesOf notes when the steps were taken.
+func (t *transition) timesOf(e *evidence.Evidence) {
 	e.Recorded, e.Sealed = t.times.recorded, t.times.sealed
 	if e.Recorded == 0 {
 		e.Recorded = t.assignment.Pending.Since * 1000 // by a controller before
 	}
-	return e
 }
 
 // input is what is known of a transition whose policy says what a confirm needs.
 func (c *Controller) input(t *transition) control.Input {
-	in := control.Input{Assignment: t.assignment}
+	in := control.Input{Assignment: t.assignment, Said: t.said, Links: t.links, Dropped: t.dropped}
 	in.Floor, _ = c.floor(t.assignment)
 	if p, err := quorum.Parse(t.assignment.Policy); err == nil {
 		in.W = quorum.W(p, t.assignment.Eligible(), t.kind)

@@ -43,6 +43,7 @@ type transition struct {
 	decision   control.Decision // the last
 	times      times
 	reason     string
+	loss       *acceptance // that the commit is of; nil: nothing is given up
 }
 
 // copyOf is one copy of the old assignment.
@@ -242,26 +243,14 @@ func (c *Controller) choose() {
 }
 
 func (c *Controller) chooseFor(t *transition) {
-	a := t.assignment
-	policy, err := quorum.Parse(a.Policy)
-	if err != nil {
+	if _, err := quorum.Parse(t.assignment.Policy); err != nil {
 		c.wait(t, err.Error())
 		return
 	}
-	in := control.Input{Assignment: a, W: quorum.W(policy, a.Eligible(), t.kind), Said: t.said, Links: t.links, Dropped: t.dropped}
-	in.Floor, _ = c.floor(a)
-	missing, expected := "", 0
-	for _, m := range t.members {
-		switch {
-		case m.answer != nil:
-			in.Answers = append(in.Answers, *m.answer)
-		case m.asked && c.suspects(m.member):
-			missing += "; " + m.member.Node + " was asked and is suspected"
-		case m.asked:
-			expected++
-		default:
-			missing += "; " + m.member.Node + " cannot be reached"
-		}
+	in := c.input(t)
+	missing, expected := c.unanswered(t)
+	if x := c.accepts(t); x != nil && (expected > 0 || c.chooseLess(t, x)) {
+		return
 	}
 	d := control.Choose(in)
 	t.decision = d
@@ -289,6 +278,22 @@ func (c *Controller) chooseFor(t *transition) {
 			c.waits(t, in, d)
 		}
 	}
+}
+
+// unanswered says of which copies no answer is there and none is waited for, and how many are waited for.
+func (c *Controller) unanswered(t *transition) (missing string, expected int) {
+	for _, m := range t.members {
+		switch {
+		case m.answer != nil:
+		case m.asked && c.suspects(m.member):
+			missing += "; " + m.member.Node + " was asked and is suspected"
+		case m.asked:
+			expected++
+		default:
+			missing += "; " + m.member.Node + " cannot be reached"
+		}
+	}
+	return missing, expected
 }
 
 // askLinks has the furthest copy say its links where shorter ones end.
@@ -342,7 +347,11 @@ func (c *Controller) commit() {
 	var of []*transition
 	for _, t := range c.toCommit {
 		if c.live(t, committing) {
-			items, of = append(items, catalog.CommitTransition(t.commit)), append(of, t)
+			item := catalog.CommitTransition(t.commit)
+			if t.loss != nil {
+				item = catalog.AcceptLoss(t.commit)
+			}
+			items, of = append(items, item), append(of, t)
 		}
 	}
 	c.toCommit = nil

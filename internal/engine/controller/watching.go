@@ -34,6 +34,7 @@ type floor struct {
 	by       ident.Instance
 	epoch    uint64
 	position uint64
+	at       int64 // wall time in milliseconds here, when it said so
 }
 
 // sight is how this node's session with another stands, or how the last attempt failed.
@@ -122,7 +123,7 @@ func (c *Controller) observe(msg any) {
 	case confirms:
 		for _, x := range m.of { // an owner of an earlier epoch, that has not heard of its end, takes nothing back
 			if x.Epoch >= c.watch.confirms[x.Partition].epoch {
-				c.watch.confirms[x.Partition] = floor{m.from, x.Epoch, x.Position}
+				c.watch.confirms[x.Partition] = floor{m.from, x.Epoch, x.Position, c.env.Clock.Wall().UnixMilli()}
 			}
 		}
 	case ticked:
