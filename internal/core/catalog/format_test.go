@@ -77,6 +77,11 @@ func everyOperation() []Item {
 		UseToken("t2", [32]byte{2}, "n9", 60),
 		NoteAbsent("n5", ident.StoreID{5}, 1, 1234567890123), SetWishes("/", "c", 4, "all_durable", 3),
 		MarkLeaving(copies, 4, []Member{{"n4", ident.StoreID{4}}}),
+		RecordPending(p, 3, Pending{ID: "t3", Epoch: 3, Cause: "boot", Since: 1236}),
+		AcceptLoss(Commit{
+			Partition: p, Version: 4, Transition: "t3", Owner: one, Learners: []Member{{"n2", ident.StoreID{2}}, {"n3", ident.StoreID{3}}},
+			Start: HistoryStart{Epoch: 3, Position: 17, Offset: 11, Link: [16]byte{5}, Node: "n1", Evidence: [32]byte{8}, Loss: Loss{To: 19}},
+		}),
 	}
 }
 

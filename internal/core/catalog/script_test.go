@@ -132,7 +132,11 @@ func describe(o any) string {
 				s += fmt.Sprintf(" pending %s to epoch %d", a.Pending.ID, a.Pending.Epoch)
 			}
 			last := a.Starts[len(a.Starts)-1]
-			s += fmt.Sprintf(" last of %d starts %d@%d]", len(a.Starts), last.Epoch, last.Position)
+			s += fmt.Sprintf(" last of %d starts %d@%d", len(a.Starts), last.Epoch, last.Position)
+			if last.Loss.Accepted {
+				s += fmt.Sprintf(" loss to %d", last.Loss.To)
+			}
+			s += "]"
 		}
 		return s
 	case *catalog.Node:
@@ -269,7 +273,7 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 		return parseCopies(t, fields[0], w)
 	case "remove-node", "replace-node", "drain-node", "absent", "put-token", "use-token", "authority":
 		return parseNodes(fields[0], w)
-	case "record", "commit", "cancel":
+	case "record", "commit", "accept-loss", "cancel":
 		return parseTransition(t, fields[0], w)
 	case "set":
 		return catalog.PutSetting(w["name"], w["value"], w.num("version"))
@@ -288,6 +292,12 @@ func parseTransition(t *testing.T, name string, w words) catalog.Item {
 		return catalog.CommitTransition(catalog.Commit{
 			Partition: p, Version: w.num("version"), Transition: w["transition"], Owner: w.instance(), Followers: w.members("followers"),
 			Start: catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"]},
+		})
+	case "accept-loss":
+		return catalog.AcceptLoss(catalog.Commit{
+			Partition: p, Version: w.num("version"), Transition: w["transition"], Owner: w.instance(), Followers: w.members("followers"),
+			Learners: w.members("learners"),
+			Start: catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"], Loss: catalog.Loss{To: w.num("to")}},
 		})
 	default:
 		return catalog.CancelPending(p, w.num("version"), w["transition"])
