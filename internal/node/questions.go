@@ -108,6 +108,10 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.StatusAsk:
 		n.answerStatus(m, func(a protocol.StatusAnswer) { n.sendControl(peer.Node, a) })
+	case protocol.LossAsk:
+		n.answerLoss(m, func(a protocol.LossAnswer) { n.sendControl(peer.Node, a) })
+	case protocol.LossAnswer:
+		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.StatusAnswer:
 		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.Heartbeat:

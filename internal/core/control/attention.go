@@ -236,9 +236,9 @@ func (s *survey) resource(p ident.Partition) (name, show string, ok bool) {
 	if a == nil {
 		return "", "", false
 	}
-	name, show = r.Name, "tanist status "+quoted(r.Name)
+	name, show = r.Name, "tanist status "+Quoted(r.Name)
 	if r.VHost != catalog.DefaultVHost {
-		name, show = r.VHost+": "+name, show+" --vhost "+quoted(r.VHost)
+		name, show = r.VHost+": "+name, show+" --vhost "+Quoted(r.VHost)
 	}
 	if len(r.Partitions) > 1 {
 		name += fmt.Sprintf(", partition %d", p.Index)
@@ -246,8 +246,21 @@ func (s *survey) resource(p ident.Partition) (name, show string, ok bool) {
 	return name, show, true
 }
 
-// quoted is a name as a shell reads it.
-func quoted(s string) string {
+// planLoss is the command that says what giving up on a partition's missing copies would do.
+func (s *survey) planLoss(p ident.Partition) string {
+	_, r := s.k.View.Assignment(p)
+	next := "tanist plan accept-loss " + Quoted(r.Name)
+	if r.VHost != catalog.DefaultVHost {
+		next += " --vhost " + Quoted(r.VHost)
+	}
+	if len(r.Partitions) > 1 {
+		next += fmt.Sprintf(" --partition %d", p.Index)
+	}
+	return next
+}
+
+// Quoted is a name as a shell reads it.
+func Quoted(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == "" {
 		return s
 	}
@@ -304,6 +317,9 @@ func (s *survey) transitions() {
 		}
 		s.waits[w.Partition] = true
 		c := Condition{Subject: name, What: w.String(), Since: w.Since, Limit: MissingQuorum, Next: show}
+		if w.Kind != WaitTruth && w.Answers > 0 { // there is something that it could go on with
+			c.Next = s.planLoss(w.Partition)
+		}
 		switch w.Kind {
 		case WaitAnswers:
 			c.Code, c.Ends = WaitingForCopies, "copies that are missing answer"
@@ -410,7 +426,10 @@ func (s *survey) redundancy() {
 			if !known {
 				i = len(s.out)
 				groups[key] = i
-				c.What, c.Next = c.What+": "+name, show
+				c.What += ": " + name
+				if c.Next == "" {
+					c.Next = show
+				}
 				s.add(c)
 			} else if s.out[i].Partitions < maxExamples {
 				s.out[i].What += "; " + name
@@ -448,6 +467,7 @@ func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource, registere
 	switch have, want := e-len(missing), min(r.Target(), registered); {
 	case have < w:
 		c.Subject, c.What = "too few without "+without, "too few copies are left to confirm anything"
+		c.Next = s.planLoss(a.Partition)
 	case have == w && have < e:
 		c.Code, c.What = QuorumCritical, "if one more copy goes, nothing can be confirmed"
 	case have < e:

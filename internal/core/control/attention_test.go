@@ -256,7 +256,7 @@ func TestAttentionIsShortAndRemembers(t *testing.T) {
 
 func TestNamesAreQuotedForAShell(t *testing.T) {
 	for name, want := range map[string]string{"orders-1": "orders-1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "a\x1b'\n": `$'a\x1b\'\x0a'`, "é": "'é'"} {
-		if got := quoted(name); got != want {
+		if got := Quoted(name); got != want {
 			t.Errorf("%q: %s, want %s", name, got, want)
 		}
 	}

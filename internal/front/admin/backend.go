@@ -15,7 +15,9 @@ type Backend interface {
 	Members
 	Recorder
 	Checker
+
 	Wisher
+	Losses
 
 	Overview(ctx context.Context) (Overview, error)
 	Nodes(ctx context.Context) ([]Node, error)

@@ -250,6 +250,7 @@ func (c *Client) DrainNode(ctx context.Context, node string, draining bool) erro
 	return c.do(ctx, http.MethodPut, "/api/v1/nodes/"+url.PathEscape(node)+"/drain", admin.Drain{Draining: draining}, nil)
 }
 
+
 // Settings are the settings of the whole cluster that change while it runs.
 func (c *Client) Settings(ctx context.Context) ([]admin.SettingAnswer, error) {
 	return get[[]admin.SettingAnswer](ctx, c, "/api/v1/settings")
@@ -272,6 +273,18 @@ func (c *Client) SetWishes(ctx context.Context, vhost, name string, u admin.Wish
 	path := "/api/v1/policies/" + url.PathEscape(name) + "?" + url.Values{"vhost": {vhost}}.Encode()
 	err = c.do(ctx, http.MethodPut, path, u, &w)
 	return w, err
+}
+
+// PlanLoss says what giving up on a partition's missing copies would do.
+func (c *Client) PlanLoss(ctx context.Context, q admin.LossQuery) (p admin.LossPlan, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/plans/accept-loss", q, &p)
+	return p, err
+}
+
+// AcceptLoss gives up on a partition's missing copies. Asked again it is refused if it was done.
+func (c *Client) AcceptLoss(ctx context.Context, q admin.LossRequest) (d admin.LossDone, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/accept-loss", q, &d)
+	return d, err
 }
 
 // Users are the users.

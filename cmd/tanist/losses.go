@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/front/admin"
+)
+
+func newPlan() *cobra.Command {
+	c := &cobra.Command{Use: "plan", Short: "Say what a change would do, without doing it"}
+	c.AddCommand(newPlanLoss())
+	return c
+}
+
+// lossFlags name a partition.
+type lossFlags struct {
+	adminFlags
+	vhost     string
+	partition int
+}
+
+func (f *lossFlags) add(c *cobra.Command) {
+	f.adminFlags.add(c)
+	c.Flags().StringVar(&f.vhost, "vhost", catalog.DefaultVHost, "virtual host of the queue or stream")
+	c.Flags().IntVar(&f.partition, "partition", -1, "number of the partition, where there are several")
+}
+
+func (f *lossFlags) query(name string) admin.LossQuery {
+	q := admin.LossQuery{VHost: f.vhost, Resource: name}
+	if f.partition >= 0 {
+		q.Partition = new(uint32(f.partition))
+	}
+	return q
+}
+
+func newPlanLoss() *cobra.Command {
+	var f lossFlags
+	c := &cobra.Command{
+		Use: "accept-loss RESOURCE", Short: "Say what giving up on the missing copies of a queue or stream would do, and what may be gone", Args: cobra.ExactArgs(1),
+		Long: fmt.Sprintf(`Says what would become of a queue or stream that waits for copies that do not return, if it went on without them: which node would own it, what
+was confirmed and may be gone, as far as anyone had reported, and what must be sure before. It changes nothing. Nothing is given up while a new
+owner can be chosen without loss, and contradictory copies are never judged by it.
+
+The best way out is always to bring a missing node back with its disk: then nothing is lost.
+
+Exit codes: 0 there is a plan, %d nothing can be given up, 1 it could not be found out.`, exitNo),
+		Example: "  tanist plan accept-loss orders",
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			p, err := api.PlanLoss(c.Context(), f.query(args[0]))
+			if err != nil {
+				return err
+			}
+			if f.json {
+				err = printJSON(c.OutOrStdout(), p)
+			} else {
+				err = printLossPlan(c.OutOrStdout(), p, time.Now())
+			}
+			if err == nil && p.Against != "" {
+				err = exit{exitNo}
+			}
+			return err
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newAcceptLoss() *cobra.Command {
+	var f lossFlags
+	var q admin.LossRequest
+	c := &cobra.Command{
+		Use: "accept-loss RESOURCE --plan HASH --reason TEXT", Short: "Give up on the missing copies of a queue or stream, as planned", Args: cobra.ExactArgs(1),
+		Long: `Has a queue or stream go on without copies that are missing, as "tanist plan accept-loss" has shown. What only they held is gone: it is refused if
+the plan is another by now. A missing node that could go on by itself must be named with --stopped: make sure that it is, for its clients would
+be told that messages are safe which nobody will see. When a missing copy returns it follows the new owner; what it held beyond is cut
+from it, and kept aside where the copy had owned ("tanist inspect" finds it).`,
+		Example: "  tanist accept-loss orders --plan 5d1f0c9a4be27a33 --reason 'disks of n1 and n2 burnt' --stopped n1,n2",
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := f.client()
+			if err != nil {
+				return err
+			}
+			q.LossQuery = f.query(args[0])
+			d, err := api.AcceptLoss(c.Context(), q)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return printJSON(c.OutOrStdout(), d)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s %s goes on with %s from offset %d on; %s.\n", d.Done.Kind, admin.Visible(d.Done.Resource), d.Done.Candidate, d.Done.From.Offset, gone(d.Done))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "Next: tanist evidence %s\n", d.Transition)
+			return err
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&q.Plan, "plan", "", "hash of the plan, from tanist plan accept-loss")
+	c.Flags().StringVar(&q.Reason, "reason", "", "why, for the evidence")
+	c.Flags().StringSliceVar(&q.Stopped, "stopped", nil, "nodes that are stopped for sure, with commas between")
+	for _, name := range []string{"plan", "reason"} {
+		_ = c.MarkFlagRequired(name) // the flag is defined above
+	}
+	return c
+}
+
+// gone says what of a plan is known to be lost.
+func gone(p admin.LossPlan) string {
+	if p.Entries == 0 {
+		return "nothing that was confirmed is known to be gone"
+	}
+	return plural(int(p.Entries), "confirmed entry") + " may be gone"
+}
+
+func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
+	name := p.Kind + " " + admin.Visible(p.Resource)
+	if p.Against != "" {
+		_, err := fmt.Fprintf(w, "No plan for %s: %s.\n", name, admin.Visible(p.Against))
+		return err
+	}
+	row := func(what, format string, a ...any) { fmt.Fprintf(w, "  %-10s %s\n", what, fmt.Sprintf(format, a...)) }
+	fmt.Fprintf(w, "Plan %s: give up on the missing copies of %s\n", p.Plan, name)
+	row("missing", "%s: cut to the new history when they return, and then they follow", joined(p.Missing))
+	if p.Candidate == p.Owner && p.Entries == 0 {
+		row("owner", "%s goes on, with a new epoch after %d; it holds all that was confirmed: nothing is lost", p.Candidate, p.Epoch)
+	} else {
+		row("owner", "%s, in place of %s (epoch %d); its copy ends at position %d, offset %d", p.Candidate, p.Owner, p.Epoch, p.From.Position, p.From.Offset)
+		by := ""
+		if p.ReportedBy != "" {
+			by = " as " + p.ReportedBy + " reported"
+			if p.ReportedAt != 0 {
+				at := time.UnixMilli(p.ReportedAt)
+				by += fmt.Sprintf(" at %s (%s ago)", at.Format(time.DateTime), now.Sub(at).Round(time.Second))
+			}
+		}
+		if p.Entries > 0 {
+			row("gone", "positions %d to %d, which were confirmed%s: %s, offsets %d to at most %d", p.From.Position, p.To-1, by, plural(int(p.Entries), "entry"), p.From.Offset, p.From.Offset+p.Entries-1)
+		} else {
+			row("gone", "nothing that was confirmed%s", by)
+		}
+		row("", "and whatever was confirmed later, if it is on missing copies only; settles among it are undone, and their messages come again")
+	}
+	if len(p.Followers) > 0 {
+		row("followers", "%s, which hold all that %s does", joined(p.Followers), p.Candidate)
+	}
+	for _, n := range p.Notes {
+		row("note", "%s", admin.Visible(n))
+	}
+	next := "tanist accept-loss " + control.Quoted(p.Resource)
+	if p.VHost != catalog.DefaultVHost {
+		next += " --vhost " + control.Quoted(p.VHost)
+	}
+	if p.Partition > 0 {
+		next += " --partition " + strconv.Itoa(int(p.Partition))
+	}
+	next += " --plan " + p.Plan + " --reason TEXT"
+	if len(p.MustBeStopped) > 0 {
+		row("stop first", "%s: if they run, they could go on by themselves", joined(p.MustBeStopped))
+		next += " --stopped " + strings.Join(p.MustBeStopped, ",")
+	}
+	_, err := fmt.Fprintf(w, "Next: start a missing node if that is possible at all, for then nothing is lost; else\n  %s\n", next)
+	return err
+}
+
+func joined(names []string) string { return admin.Visible(strings.Join(names, ", ")) }

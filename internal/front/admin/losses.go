@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tanist/tanist/internal/core/broker"
+)
+
+// LossQuery names a partition of which copies are missing. Partition may be left out where there is one.
+type LossQuery struct {
+	VHost     string  `json:"vhost"`
+	Resource  string  `json:"resource"`
+	Partition *uint32 `json:"partition,omitempty"`
+}
+
+// LossRequest asks for a plan to be carried out.
+type LossRequest struct {
+	LossQuery
+	Plan    string   `json:"plan"`              // the hash of the plan that was seen
+	Reason  string   `json:"reason"`            // goes into the evidence
+	Stopped []string `json:"stopped,omitempty"` // nodes that are stopped, by the operator's word
+}
+
+// Place is a place in a partition's log.
+type Place struct {
+	Position uint64 `json:"position"`
+	Offset   uint64 `json:"offset"`
+}
+
+// LossPlan is what giving up on the missing copies of a partition would do (design 2 §8). Nodes are named for copies.
+type LossPlan struct {
+	Plan      string `json:"plan"` // its hash, which accept-loss takes; it changes with everything that decides
+	VHost     string `json:"vhost"`
+	Resource  string `json:"resource"`
+	Kind      string `json:"kind"`
+	Partition uint32 `json:"partition"`
+	// Against says why nothing can be given up; where it is there, there is no more than that.
+	Against   string `json:"against,omitempty"`
+	Epoch     uint64 `json:"epoch"` // in force
+	Owner     string `json:"owner"` // of that epoch
+	Candidate string `json:"candidate"`
+	// From is where what may be gone begins, and the new owner's history: what its copy holds below it stays.
+	From Place `json:"from"`
+	// To is the position that ends what may be gone: the highest that anyone reported as confirmed. That of From where nothing confirmed is
+	// known to be gone. What was confirmed after that report is gone too.
+	To         uint64 `json:"to"`
+	Entries    uint64 `json:"entries"`                  // that are known to be gone, settles and other events counted
+	ReportedBy string `json:"reported_by,omitempty"`    // who reported To
+	ReportedAt int64  `json:"reported_at_ms,omitempty"` // milliseconds since 1970, on the controller's clock
+	// Followers hold all that the candidate does. Learners follow it once they have caught up; of them Missing have not answered.
+	Followers []string `json:"followers"`
+	Learners  []string `json:"learners"`
+	Missing   []string `json:"missing"`
+	// MustBeStopped are the missing nodes that could go on confirming if they run: accept-loss wants the word that they do not.
+	MustBeStopped []string `json:"must_be_stopped"`
+	// Notes say which answers do not count, and why.
+	Notes []string `json:"notes"`
+}
+
+// LossDone is what became of an accepted loss.
+type LossDone struct {
+	Transition string   `json:"transition"` // its evidence has the workflow loss-window
+	Done       LossPlan `json:"done"`
+}
+
+// Losses is the part of a Backend that goes on with less, by an operator's decision. Errors are *broker.Error: NotFound, Unavailable (ask
+// again), and Precondition, which says what has to be done first.
+type Losses interface {
+	// PlanLoss changes nothing.
+	PlanLoss(ctx context.Context, q LossQuery) (LossPlan, error)
+	// AcceptLoss is refused where the plan is another by now, and where a node must be stopped that was not named. Where the answer is lost,
+	// or the error is Unavailable, it may have been done: a plan then says that nothing has to be given up.
+	AcceptLoss(ctx context.Context, q LossRequest) (LossDone, error)
+}
+
+var lossRoutes = []route{
+	{
+		method: "POST", path: "/api/v1/plans/accept-loss", request: LossQuery{}, response: LossPlan{},
+		summary: "Say what giving up on a partition's missing copies would do, and what may be gone; changes nothing",
+		do: func(ctx context.Context, b Backend, r *request) (any, error) {
+			var q LossQuery
+			if err := r.body(&q); err != nil {
+				return nil, err
+			}
+			p, err := b.PlanLoss(ctx, q)
+			return p.listed(), err
+		},
+	},
+	{
+		method: "POST", path: "/api/v1/accept-loss", request: LossRequest{}, response: LossDone{},
+		summary: "Give up on a partition's missing copies, as planned",
+		do: func(ctx context.Context, b Backend, r *request) (any, error) {
+			var q LossRequest
+			if err := r.body(&q); err != nil {
+				return nil, err
+			}
+			switch {
+			case q.Plan == "":
+				return nil, broker.Errorf(broker.Precondition, "no plan is named: POST /api/v1/plans/accept-loss gives one")
+			case strings.TrimSpace(q.Reason) == "":
+				return nil, broker.Errorf(broker.Precondition, "no reason is given: it goes into the evidence")
+			}
+			d, err := b.AcceptLoss(ctx, q)
+			d.Done = d.Done.listed()
+			return d, err
+		},
+	},
+}
+
+// listed keeps empty lists from being null.
+func (p LossPlan) listed() LossPlan {
+	for _, l := range []*[]string{&p.Followers, &p.Learners, &p.Missing, &p.MustBeStopped, &p.Notes} {
+		if *l == nil {
+			*l = []string{}
+		}
+	}
+	return p
+}
