@@ -100,7 +100,7 @@ from it, and kept aside where the copy had owned ("tanist inspect" finds it).`,
 			if f.json {
 				return printJSON(c.OutOrStdout(), d)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s %s goes on with %s from offset %d on; %s.\n", d.Done.Kind, admin.Visible(d.Done.Resource), d.Done.Candidate, d.Done.From.Offset, gone(d.Done))
+			fmt.Fprintf(c.OutOrStdout(), "%s %s goes on with %s from offset %d on; %s.\n", d.Done.Kind, admin.Visible(d.Done.Resource), d.Done.Candidate, d.Done.FromOffset, gone(d.Done))
 			_, err = fmt.Fprintf(c.OutOrStdout(), "Next: tanist evidence %s\n", d.Transition)
 			return err
 		},
@@ -135,7 +135,7 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 	if p.Candidate == p.Owner && p.Entries == 0 {
 		row("owner", "%s goes on, with a new epoch after %d; it holds all that was confirmed: nothing is lost", p.Candidate, p.Epoch)
 	} else {
-		row("owner", "%s, in place of %s (epoch %d); its copy ends at position %d, offset %d", p.Candidate, p.Owner, p.Epoch, p.From.Position, p.From.Offset)
+		row("owner", "%s, in place of %s (epoch %d); its copy ends at position %d, offset %d", p.Candidate, p.Owner, p.Epoch, p.From, p.FromOffset)
 		by := ""
 		if p.ReportedBy != "" {
 			by = " as " + p.ReportedBy + " reported"
@@ -145,11 +145,11 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 			}
 		}
 		if p.Entries > 0 {
-			row("gone", "positions %d to %d, which were confirmed%s: %s, offsets %d to at most %d", p.From.Position, p.To-1, by, plural(int(p.Entries), "entry"), p.From.Offset, p.From.Offset+p.Entries-1)
+			row("gone", "positions %d to %d, which were confirmed%s: %s, offsets %d to at most %d", p.From, p.To-1, by, plural(int(p.Entries), "entry"), p.FromOffset, p.FromOffset+p.Entries-1)
 		} else {
-			row("gone", "nothing that was confirmed%s", by)
+			row("gone", "nothing that anyone has reported as confirmed")
 		}
-		row("", "and whatever was confirmed later, if it is on missing copies only; settles among it are undone, and their messages come again")
+		row("", "and whatever else was confirmed and is on missing copies only; settles among it are undone, and their messages come again")
 	}
 	if len(p.Followers) > 0 {
 		row("followers", "%s, which hold all that %s does", joined(p.Followers), p.Candidate)

@@ -113,8 +113,7 @@ func (b *backend) partitionOf(q admin.LossQuery) (p admin.LossPlan, id ident.Par
 // filled is the plan that an answer tells.
 func filled(p admin.LossPlan, a *protocol.LossAnswer) admin.LossPlan {
 	p.Epoch, p.Owner, p.Candidate, p.Against = a.Epoch, a.Owner.Node, a.Candidate.Node, a.Against
-	p.From = admin.Place{Position: a.Position, Offset: a.Offset}
-	p.To, p.Entries, p.ReportedBy, p.ReportedAt = a.To, a.To-a.Position, a.FloorBy, a.FloorAt
+	p.From, p.FromOffset, p.To, p.Entries, p.ReportedBy, p.ReportedAt = a.Position, a.Offset, a.To, a.To-a.Position, a.FloorBy, a.FloorAt
 	p.Followers, p.Learners, p.Missing, p.MustBeStopped, p.Notes = a.Followers, a.Learners, a.Missing, a.Fence, a.Notes
 	if p.Against == "" {
 		p.Plan = a.Hash

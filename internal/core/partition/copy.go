@@ -344,7 +344,7 @@ func (c *Copy) proceed(out *Effects) {
 		return
 	}
 	if cut, ok := CutTo(w.Starts, c.tail, w.Epoch); ok {
-		if cut.Position < c.confirmed {
+		if cut.Position < c.confirmed && !cut.Loss.Accepted {
 			c.Fail(fmt.Sprintf("epoch %d begins at %d, below what this copy applied; it must be made anew", cut.Epoch, cut.Position), out)
 			return
 		}
@@ -370,6 +370,7 @@ func (c *Copy) TailFound(t batch.Tail, out *Effects) {
 	}
 	c.step = dropping
 	c.tail, c.durable = t, t
+	c.confirmed = min(c.confirmed, t.Position) // less only where an accepted loss gave up what this copy had applied
 	*out = append(*out, Effect{Kind: DropEnd, Tail: t})
 }
 

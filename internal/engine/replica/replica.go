@@ -410,6 +410,9 @@ func (r *replica) perform(e *partition.Effect, fx *partition.Effects) {
 		r.findTail(e.Cut)
 	case partition.DropEnd:
 		r.dropFlights(e.Tail.Position)
+		if r.applied.Position > e.Tail.Position { // the end of an accepted loss: the state is of what was given up
+			r.unload()
+		}
 		r.dropEnd(e.Tail)
 	case partition.SaveRole:
 		r.log.SetRole(e.Role, e.Epoch, r.postStep)

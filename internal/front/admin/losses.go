@@ -22,12 +22,6 @@ type LossRequest struct {
 	Stopped []string `json:"stopped,omitempty"` // nodes that are stopped, by the operator's word
 }
 
-// Place is a place in a partition's log.
-type Place struct {
-	Position uint64 `json:"position"`
-	Offset   uint64 `json:"offset"`
-}
-
 // LossPlan is what giving up on the missing copies of a partition would do (design 2 §8). Nodes are named for copies.
 type LossPlan struct {
 	Plan      string `json:"plan"` // its hash, which accept-loss takes; it changes with everything that decides
@@ -41,7 +35,8 @@ type LossPlan struct {
 	Owner     string `json:"owner"` // of that epoch
 	Candidate string `json:"candidate"`
 	// From is where what may be gone begins, and the new owner's history: what its copy holds below it stays.
-	From Place `json:"from"`
+	From       uint64 `json:"from"` // position
+	FromOffset uint64 `json:"from_offset"`
 	// To is the position that ends what may be gone: the highest that anyone reported as confirmed. That of From where nothing confirmed is
 	// known to be gone. What was confirmed after that report is gone too.
 	To         uint64 `json:"to"`
