@@ -250,7 +250,6 @@ func (c *Client) DrainNode(ctx context.Context, node string, draining bool) erro
 	return c.do(ctx, http.MethodPut, "/api/v1/nodes/"+url.PathEscape(node)+"/drain", admin.Drain{Draining: draining}, nil)
 }
 
-
 // Settings are the settings of the whole cluster that change while it runs.
 func (c *Client) Settings(ctx context.Context) ([]admin.SettingAnswer, error) {
 	return get[[]admin.SettingAnswer](ctx, c, "/api/v1/settings")
