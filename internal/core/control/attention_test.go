@@ -47,7 +47,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 			k.Waits = []Waiting{{Partition: q, Kind: WaitAnswers, Answers: 1, Needed: 2, Missing: []string{"a", "b"}}}
 			k.Nodes[0].Live, k.Nodes[1].Live = false, false // said already
 		}, []string{
-			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b | missing quorum | copies that are missing answer: a, b | tanist status q",
+			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b | missing quorum | copies that are missing answer: a, b | tanist plan accept-loss q",
 		}},
 		"too few answers, and why": {func(k *Known) {
 			k.Waits = []Waiting{{
@@ -55,7 +55,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 				Reason: "1 of 2 answers needed; b: damaged: a checksum; a cannot be reached",
 			}}
 		}, []string{
-			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b; b: damaged: a checksum; a cannot be reached | missing quorum | copies that are missing answer: a, b | tanist status q",
+			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b; b: damaged: a checksum; a cannot be reached | missing quorum | copies that are missing answer: a, b | tanist plan accept-loss q",
 		}},
 		"it could not be recorded": {func(k *Known) { k.Waits = []Waiting{{Partition: q, Reason: "the catalog did not answer"}} }, []string{
 			"waiting-for-copies | q | the catalog did not answer | missing quorum | the catalog takes the record of it | tanist status q",
@@ -82,7 +82,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
 		}},
 		"two of three are away": {func(k *Known) { k.Nodes[1].Live, k.Nodes[2].Live = false, false }, []string{
-			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | they are back, or others have learned in their place: b, c | tanist status q",
+			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | they are back, or others have learned in their place: b, c | tanist plan accept-loss q",
 		}},
 		"a store has closed": {func(k *Known) { k.Nodes[2].Closed, k.Nodes[2].Reason = true, "input/output error" }, []string{
 			"store-closed | c | its store takes no more writes: input/output error | storage fault | the node is started again over a sound disk, or replaced | tanist node list",

@@ -594,11 +594,11 @@ func TestALossIsAcceptedAsPlannedAndForAReason(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"q"}`, 200, `"plan":"abc"`},
+		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"q"}`, 200, `"plan": "abc"`},
 		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"none"}`, 404, "no queue or stream"},
 		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","reason":"r"}`, 422, "no plan is named"},
 		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":" "}`, 422, "no reason"},
-		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":"r","stopped":["n1"]}`, 200, `"transition":"t1"`},
+		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":"r","stopped":["n1"]}`, 200, `"transition": "t1"`},
 	} {
 		w := ask(h, "root", "POST", c.path, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
