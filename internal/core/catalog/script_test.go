@@ -131,12 +131,7 @@ func describe(o any) string {
 			if a.Pending != nil {
 				s += fmt.Sprintf(" pending %s to epoch %d", a.Pending.ID, a.Pending.Epoch)
 			}
-			last := a.Starts[len(a.Starts)-1]
-			s += fmt.Sprintf(" last of %d starts %d@%d", len(a.Starts), last.Epoch, last.Position)
-			if last.Loss.Accepted {
-				s += fmt.Sprintf(" loss to %d", last.Loss.To)
-			}
-			s += "]"
+			s += lastStart(a.Starts) + "]"
 		}
 		return s
 	case *catalog.Node:
@@ -157,6 +152,15 @@ func describe(o any) string {
 		return fmt.Sprintf("setting %s = %s version %d", o.Name, o.Value, o.Version)
 	}
 	return fmt.Sprintf("%T", o)
+}
+
+func lastStart(of []catalog.HistoryStart) string {
+	last := of[len(of)-1]
+	s := fmt.Sprintf(" last of %d starts %d@%d", len(of), last.Epoch, last.Position)
+	if last.Loss.Accepted {
+		s += fmt.Sprintf(" loss to %d", last.Loss.To)
+	}
+	return s
 }
 
 func members(what string, list []catalog.Member) string {

@@ -574,38 +574,3 @@ func TestChecksSayYesOrNo(t *testing.T) {
 		}
 	}
 }
-
-func (f *fake) PlanLoss(_ context.Context, q LossQuery) (LossPlan, error) {
-	if q.Resource == "none" {
-		return LossPlan{}, broker.Errorf(broker.NotFound, "no queue or stream 'none'")
-	}
-	return LossPlan{Plan: "abc", VHost: q.VHost, Resource: q.Resource, Missing: []string{"n1"}}, nil
-}
-
-func (f *fake) AcceptLoss(_ context.Context, q LossRequest) (LossDone, error) {
-	return LossDone{Transition: "t1", Done: LossPlan{Resource: q.Resource, Plan: q.Plan}}, nil
-}
-
-// What was not planned, or has no reason, is not given up; a plan needs an administrator, as everything does that is not read.
-func TestALossIsAcceptedAsPlannedAndForAReason(t *testing.T) {
-	h := handlerOf(newFake())
-	for _, c := range []struct {
-		path, body string
-		status     int
-		want       string
-	}{
-		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"q"}`, 200, `"plan": "abc"`},
-		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"none"}`, 404, "no queue or stream"},
-		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","reason":"r"}`, 422, "no plan is named"},
-		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":" "}`, 422, "no reason"},
-		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":"r","stopped":["n1"]}`, 200, `"transition": "t1"`},
-	} {
-		w := ask(h, "root", "POST", c.path, c.body)
-		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
-			t.Errorf("%s %s: %d %s", c.path, c.body, w.Code, w.Body)
-		}
-	}
-	if w := ask(h, "watch", "POST", "/api/v1/plans/accept-loss", `{"vhost":"/","resource":"q"}`); w.Code != 403 {
-		t.Errorf("by who may only read: %d %s", w.Code, w.Body)
-	}
-}
