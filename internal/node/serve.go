@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -155,6 +156,15 @@ func (s *server) closeListeners() {
 	}
 }
 
+// sayHowSyncs says which of its two ways the journal goes, since the slower one may be a setting of the system's that nobody meant.
+func sayHowSyncs(t trace.Sink) {
+	if why := vfs.Rings(); why != nil {
+		trace.Info(t, "storage.sync", slog.String("by", "fdatasync"), slog.String("reason", why.Error()))
+		return
+	}
+	trace.Info(t, "storage.sync", slog.String("by", "io_uring"))
+}
+
 // openNode opens the data directory and finds out, makes or asks for the node's place in a cluster. What it opened is closed again
 // where that fails.
 func (s *server) openNode(ctx context.Context) error {
@@ -163,6 +173,7 @@ func (s *server) openNode(ctx context.Context) error {
 		return err
 	}
 	s.place = place
+	sayHowSyncs(s.opt.Trace)
 	env := Env{Clock: clock.System(), Exec: s.exec, FS: vfs.OS(), Random: rand.Reader, Trace: s.opt.Trace}
 	if s.cfg.Mesh != "" {
 		env.Mesh = func(local ident.Instance) (mesh.Mesh, error) {

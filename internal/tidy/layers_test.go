@@ -22,7 +22,7 @@ var external = []struct {
 	{"internal/core/", nil},
 	{"internal/front/amqp/wire", nil},
 	{"internal/front/amqp/session", nil},
-	{"internal/port/vfs", []string{"golang.org/x/sys/"}}, // fdatasync, fallocate and flock are not in std
+	{"internal/port/vfs", []string{"golang.org/x/sys/"}}, // io_uring is not in std
 	{"internal/port/", nil},
 	{"internal/config", []string{"github.com/BurntSushi/toml"}},
 	{"internal/engine/consensus", []string{"go.etcd.io/raft/v3", "google.golang.org/protobuf/"}}, // raft's messages are protobuf

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/clock"
+	"github.com/tanist/tanist/internal/port/socket"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -28,7 +29,7 @@ type conn struct {
 }
 
 func watch(c net.Conn, k clock.Clock) *conn {
-	w := &conn{Conn: c, clock: k}
+	w := &conn{Conn: socket.Quick(c), clock: k}
 	w.heard.Store(int64(k.Mono()))
 	return w
 }

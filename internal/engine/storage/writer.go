@@ -9,6 +9,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/exec"
+	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // op is one frame that waits for a group, or a request that goes with it.
@@ -374,10 +375,7 @@ func (w *writer) makeRoom() error {
 func (w *writer) commit() error {
 	start := w.s.env.Clock.Mono()
 	w.s.beginSync(start)
-	_, err := w.cur.f.WriteAt(w.buf, w.cur.size)
-	if err == nil {
-		err = w.cur.f.Sync()
-	}
+	err := vfs.WriteSync(w.cur.f, w.buf, w.cur.size)
 	end := w.s.env.Clock.Mono()
 	w.s.endSync(end, err)
 	if err != nil {

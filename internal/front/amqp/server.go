@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/front/amqp/session"
+	"github.com/tanist/tanist/internal/port/socket"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -95,7 +96,7 @@ func (s *Server) accept(ln net.Listener, t *tls.Config) {
 
 // start gives a connection its actor.
 func (s *Server) start(nc net.Conn, t *tls.Config) {
-	if t != nil {
+	if nc = socket.Quick(nc); t != nil {
 		nc = tls.Server(nc, t)
 	}
 	s.mu.Lock()

@@ -54,3 +54,19 @@ type File interface {
 	// Size is the length in bytes.
 	Size() (int64, error)
 }
+
+// WriteSync writes all of p at off and makes it durable, with what was written before: WriteAt and then Sync, which files of the operating
+// system do at less cost together. After an error nothing is known of either, as after one of theirs.
+func WriteSync(f File, p []byte, off int64) error {
+	if w, ok := f.(interface{ WriteSync([]byte, int64) error }); ok {
+		return w.WriteSync(p, off)
+	}
+	return writeThenSync(f, p, off)
+}
+
+func writeThenSync(f File, p []byte, off int64) error {
+	if _, err := f.WriteAt(p, off); err != nil {
+		return err
+	}
+	return f.Sync()
+}
