@@ -21,7 +21,7 @@ func (gone) Removed(s ident.StoreID) *catalog.Removed { return &catalog.Removed{
 // TestEveryCauseHasItsWord asks CauseOf itself for its texts, so that neither changes without the other.
 func TestEveryCauseHasItsWord(t *testing.T) {
 	view := func(boot uint64, store byte) *catalog.View {
-		w := &world{t, catalog.New()}
+		w := &world{t: t, s: catalog.New()}
 		w.do(catalog.CreateVHost("/"), catalog.RegisterBoot(catalog.Node{Name: "a", Store: ident.StoreID{store}, Boot: boot}))
 		return w.s.View()
 	}

@@ -45,7 +45,7 @@ type cat struct {
 	snapshot []byte
 	v        *version
 	memo     map[string]outcome
-	grown    [1 << Nodes]*control.Growth
+	grown    [1 << Nodes]*control.Step
 	asked    [1 << Nodes]bool
 }
 
@@ -149,12 +149,12 @@ func (x *explorer) apply(c *cat, it catalog.Item) (*cat, *catalog.Refusal) {
 }
 
 // grow is the next copy that control would have learn, if those in up are all that live.
-func (c *cat) grow(up uint8) *control.Growth {
+func (c *cat) grow(up uint8) *control.Step {
 	if !c.asked[up] {
 		c.asked[up] = true
 		view := c.state.View()
 		live := func(node string) bool { return up>>nodeIndex(node)&1 == 1 }
-		if g := control.Grow(view, control.Sites(view, live), 1); len(g) > 0 {
+		if g := control.Arrange(view, control.Sites(view, live), 0, 1).Steps; len(g) > 0 {
 			c.grown[up] = &g[0]
 		}
 	}

@@ -2,8 +2,9 @@
 // added where some are missing. What to decide is in core/control; here is only who is asked, in what order, and that nothing is
 // forgotten when an answer does not come.
 //
-// Every node has one; only that of the catalog's leader does anything. It watches the nodes meanwhile (watching.go). Holds and planned
-// moves will come in here. No log, file or client may.
+// Every node has one; only that of the catalog's leader does anything. It watches the nodes meanwhile (watching.go), and writes down in the
+// catalog which are away (absence.go), so that a hold ends when it should whoever leads. Planned moves will come in here. No log, file or
+// client may.
 package controller
 
 import (
@@ -85,6 +86,7 @@ type Controller struct {
 	timer    bool // a retry is set
 	settled  bool
 	care     care
+	absent   absences
 }
 
 // messages
@@ -175,6 +177,9 @@ func (c *Controller) Receive(msg any) {
 	case caring:
 		c.care.timer = false
 		c.careFor()
+	case holdOver:
+		c.care.holds = 0
+		c.careFor()
 	case seating:
 		if c.care.seatAt != m.at {
 			return // an earlier one ran since
@@ -202,6 +207,8 @@ func (c *Controller) lead(leading bool) {
 	c.leading = leading
 	c.endLosses()
 	c.care.voting = false
+	c.careAt(0, 0)
+	c.absent = absences{look: leading}
 	clear(c.open)
 	clear(c.own)
 	c.toRecord, c.toSeal, c.toChoose, c.toCommit, c.toCancel = nil, nil, nil, nil, nil
@@ -249,6 +256,10 @@ func (c *Controller) changed(ch catalog.Change) {
 		return
 	}
 	if n, ok := ch.After.(*catalog.Node); ok {
+		c.absent.look = true
+		if was, ok := ch.Before.(*catalog.Node); ok && was.Store == n.Store && was.Boot == n.Boot {
+			return // the same run: nothing of what it was asked or said is another's
+		}
 		c.watch.detector.Register(ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}, c.now())
 		c.considerAll(func(a *catalog.Assignment) bool { return a.Owner.Node == n.Name })
 		c.askAgain(n.Name) // it may have been chosen before it was registered
@@ -328,6 +339,7 @@ func (c *Controller) Flush() {
 	c.lossSteps()
 	c.record()
 	c.cancel()
+	c.noteAbsences() // after what is recorded: a change of owner waits for nothing
 	c.seal()
 	c.choose()
 	c.commit()

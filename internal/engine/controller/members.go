@@ -16,8 +16,8 @@ const (
 	careAfter = 100 * time.Millisecond
 	// careAgain is how long a step that was refused, or whose outcome is not known, is left alone.
 	careAgain = time.Second
-	// growAtOnce bounds the partitions that get another copy at a time: what each costs its owner is an image of all it holds.
-	growAtOnce = 16
+	// learnAtOnce bounds the partitions that get another copy at a time: what each costs its owner is an image of all it holds.
+	learnAtOnce = 16
 )
 
 // Members is the membership of the catalog's consensus.
@@ -32,13 +32,18 @@ type care struct {
 	timer  bool
 	voting bool          // a change of members is under way
 	seatAt time.Duration // when a timer has another look taken at who should vote; 0: none runs
+	// holds is when time alone changes what is to be done about copies, in milliseconds since 1970, and cancel ends the timer for it; 0: none.
+	holds  int64
+	cancel func() bool
 }
 
 type (
 	caring  struct{}
 	seating struct{ at time.Duration }
-	voters  struct{ m Members }
-	voted   struct {
+	// holdOver is a time at which careFor was to be called.
+	holdOver struct{}
+	voters   struct{ m Members }
+	voted    struct {
 		change control.VoterChange
 		err    error
 	}
@@ -56,32 +61,37 @@ func (c *Controller) careSoon(after time.Duration) {
 func (c *Controller) sites(v *catalog.View) []control.Site {
 	return control.Sites(v, func(node string) bool {
 		n := v.Node(node)
-		if node == c.env.Local.Node {
-			return true
+		if n == nil {
+			return false
 		}
-		p, ok := c.peers[node]
-		return ok && n != nil && p == ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
+		run := ident.Instance{Node: n.Name, Store: n.Store, Boot: n.Boot}
+		if _, sick := c.watch.detector.Suspect(run); sick {
+			return false
+		}
+		return node == c.env.Local.Node || c.peers[node] == run
 	})
 }
 
-// careFor adds copies where there are too few, and asks for the consensus' members, to do the same there.
+// careFor sees to it that there are as many copies as are wanted, on nodes that are there, and asks for the consensus' members, to do the
+// same there.
 func (c *Controller) careFor() {
 	if !c.leading {
 		return
 	}
-	var grow []control.Growth
-	alone := false
+	var plan control.Arrangement
+	now := c.env.Clock.Wall().UnixMilli()
 	c.env.View(func(v *catalog.View) {
 		sites := c.sites(v)
-		if alone = len(sites) < 2; !alone {
-			grow = control.Grow(v, sites, growAtOnce)
+		if len(sites) > 1 {
+			plan = control.Arrange(v, sites, now, learnAtOnce)
 		}
 	})
+	c.careAt(plan.Next, now)
 	var items []catalog.Item
-	for _, g := range grow {
-		items = append(items, g.Item())
+	for _, s := range plan.Steps {
+		items = append(items, s.Item())
 		c.env.Trace.Emit(trace.Event{Level: slog.LevelDebug, Name: "copy.planned", Attrs: []slog.Attr{
-			slog.String("partition", g.Partition.String()), slog.String("node", g.Member.Node), slog.Bool("drop", g.Drop),
+			slog.String("partition", s.Partition.String()), slog.String("step", s.String()),
 		}})
 	}
 	cmds, err := catalog.Chunks(items)
@@ -96,6 +106,19 @@ func (c *Controller) careFor() {
 		})
 	}
 	c.askVoters()
+}
+
+// careAt has everything gone through again at a time, when a hold ends; 0: time alone changes nothing.
+func (c *Controller) careAt(at, now int64) {
+	if c.care.holds == at {
+		return
+	}
+	if c.care.holds != 0 {
+		c.care.cancel()
+	}
+	if c.care.holds = at; at != 0 {
+		c.care.cancel = c.box.After(time.Duration(at-now)*time.Millisecond, holdOver{})
+	}
 }
 
 // askVoters asks who votes on the catalog, to see whether others should.

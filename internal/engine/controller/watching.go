@@ -100,6 +100,7 @@ func (c *Controller) now() time.Duration { return c.env.Clock.Mono() }
 // observe takes what was heard of nodes.
 func (c *Controller) observe(msg any) {
 	d, now := c.watch.detector, c.now()
+	c.absent.look = c.absent.look || c.absent.any
 	switch m := msg.(type) {
 	case unreachable:
 		s := c.watch.sights[m.node]
@@ -247,6 +248,8 @@ func (c *Controller) found(f control.Finding) {
 	case control.Replaced:
 		trace.Info(c.env.Trace, "node.replaced", attrs...)
 	}
+	c.absent.look = true
+	c.careSoon(careAfter)
 	c.considerAll(func(a *catalog.Assignment) bool { return a.Owner == f.Node })
 	if f.Change == control.Suspected {
 		c.unsure(f.Node)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -11,12 +12,13 @@ import (
 
 // world is a catalog that steps are taken in.
 type world struct {
-	t *testing.T
-	s *catalog.State
+	t   testing.TB
+	s   *catalog.State
+	now int64
 }
 
-func newWorld(t *testing.T, nodes ...string) *world {
-	w := &world{t, catalog.New()}
+func newWorld(t testing.TB, nodes ...string) *world {
+	w := &world{t: t, s: catalog.New(), now: 1_000_000}
 	w.do(catalog.CreateVHost("/"))
 	for _, n := range nodes {
 		w.join(n, n[0])
@@ -53,51 +55,60 @@ func (w *world) declare(name string, copies uint32, owner string, followers ...s
 	}, instance(owner, 1), members, 1))
 }
 
-func (w *world) grow(limit int, dead ...string) []Growth {
-	live := func(node string) bool {
-		for _, d := range dead {
-			if d == node {
-				return false
-			}
-		}
-		return true
-	}
-	return Grow(w.s.View(), Sites(w.s.View(), live), limit)
+func (w *world) plan(limit int, dead ...string) Arrangement {
+	live := func(node string) bool { return !slices.Contains(dead, node) }
+	return Arrange(w.s.View(), Sites(w.s.View(), live), w.now, limit)
 }
 
-// admit lets every learner in, as an owner does under the joint rule.
-func (w *world) admit() {
+func (w *world) grow(limit int, dead ...string) []Step { return w.plan(limit, dead...).Steps }
+
+// carryOut has owners do the next change of each partition, as they do under the joint rule: a learner comes in the stead of the follower on
+// its node, else of one that leaves, else beside; of more copies than wanted one that leaves goes. It reports whether any did.
+func (w *world) carryOut() (any bool) {
 	for _, r := range w.s.View().AllResources() {
 		a := r.Partitions[0]
-		for _, l := range a.Learners {
-			m := catalog.Membership{Partition: a.Partition, Version: a.Version, Epoch: a.Epoch, Floor: 1}
-			m.Evidence = []catalog.Evidence{{Store: a.Owner.Store, Position: 1}, {Store: l.Store, Position: 1}}
-			for _, f := range a.Followers {
-				if f.Node != l.Node {
-					m.Followers = append(m.Followers, f)
-					m.Evidence = append(m.Evidence, catalog.Evidence{Store: f.Store, Position: 1})
-				}
-			}
-			m.Followers = append(m.Followers, l)
-			w.do(catalog.ChangeMembers(m))
+		if a.Pending != nil {
+			continue
 		}
+		m := catalog.Membership{Partition: a.Partition, Version: a.Version, Epoch: a.Epoch, Floor: 1, Policy: r.Policy, Followers: a.Followers, Learners: a.Learners}
+		out := func(n int) { m.Followers = slices.Delete(slices.Clone(m.Followers), n, n+1) }
+		switch {
+		case len(a.Learners) > 0:
+			l := a.Learners[0]
+			if i := slices.IndexFunc(a.Followers, func(f catalog.Member) bool { return f.Node == l.Node }); i >= 0 {
+				out(i)
+			} else if len(a.Leaving) > 0 && a.Eligible() >= r.Target() {
+				out(slices.Index(a.Followers, a.Leaving[0]))
+			}
+			m.Followers, m.Learners = append(slices.Clone(m.Followers), l), slices.Clone(a.Learners[1:])
+		case a.Eligible() > r.Target() && len(a.Leaving) > 0:
+			out(slices.Index(a.Followers, a.Leaving[0]))
+		default:
+			continue
+		}
+		for _, f := range asked(&catalog.Assignment{Owner: a.Owner, Followers: m.Followers}) {
+			m.Evidence = append(m.Evidence, catalog.Evidence{Store: f.Store, Position: 1})
+		}
+		w.do(catalog.ChangeMembers(m))
+		any = true
 	}
+	return any
 }
 
 // settle takes steps until there are none, and says how many rounds that took.
 func (w *world) settle(limit int) int {
 	for round := 0; ; round++ {
 		steps := w.grow(limit)
-		if len(steps) == 0 {
+		if len(steps) == 0 && !w.carryOut() {
 			return round
 		}
-		if len(steps) > limit || round > 1000 {
+		if round > 1000 {
 			w.t.Fatalf("round %d: %d steps", round, len(steps))
 		}
 		for _, g := range steps {
 			w.do(g.Item())
 		}
-		w.admit()
+		w.carryOut()
 	}
 }
 
@@ -110,7 +121,7 @@ func TestACatalogGrowsToItsTargetsInBalance(t *testing.T) {
 	w.join("b", 'b')
 	w.join("c", 'c')
 	w.join("d", 'd')
-	if steps := w.grow(7); len(steps) != 7 || steps[0].Drop || steps[0].Member.Node == "a" {
+	if steps := w.grow(7); len(steps) != 7 || steps[0].Kind != Learn || steps[0].Member.Node == "a" {
 		t.Fatalf("first %v", steps)
 	}
 	if rounds := w.settle(7); rounds < 120/7 {
@@ -188,15 +199,24 @@ func TestLearnersInTheWayAreGivenUp(t *testing.T) {
 	if steps := w.grow(5); len(steps) != 0 {
 		t.Errorf("it is on its way: %v", steps)
 	}
-	if steps := w.grow(5, "c"); len(steps) != 1 || !steps[0].Drop || steps[0].Member != c {
+	if steps := w.grow(5, "c"); len(steps) != 0 {
+		t.Errorf("its node is away, and not missed for long: %v", steps)
+	}
+	w.do(catalog.NoteAbsent("c", ident.StoreID{'c'}, 1, w.now-learnerPatience+1))
+	if x := w.plan(5, "c"); len(x.Steps) != 0 || x.Next != w.now+1 {
+		t.Errorf("it is waited for still: %+v", x)
+	}
+	w.now++
+	if steps := w.grow(5, "c"); len(steps) != 2 || steps[0].Kind != GiveUp || steps[0].Member != c {
 		t.Errorf("its node is dead and another could learn: %v", steps)
 	}
 	if steps := w.grow(5, "c", "b", "d"); len(steps) != 0 {
 		t.Errorf("its node is dead, and so is every other: %v", steps)
 	}
-	w.admit()
+	w.do(catalog.NoteAbsent("c", ident.StoreID{'c'}, 1, 0))
+	w.carryOut()
 	w.do(catalog.AddLearner(p, 3, catalog.Member{Node: "d", Store: ident.StoreID{'d'}}))
-	if steps := w.grow(5); len(steps) != 1 || !steps[0].Drop || steps[0].Member.Node != "d" {
+	if steps := w.grow(5); len(steps) != 1 || steps[0].Kind != GiveUp || steps[0].Member.Node != "d" {
 		t.Errorf("there are two of two: %v", steps)
 	}
 	w.settle(5)
