@@ -131,6 +131,7 @@ func (p *planner) survey() {
 		for _, a := range r.Partitions {
 			held := HoldsOf(p.v, a, r.Kind, p.now)
 			p.out.Held = append(p.out.Held, held...)
+			held = slices.DeleteFunc(held, p.heard)
 			w := want{a: a, target: r.Target(), held: held, urgency: grows}
 			for _, h := range held {
 				p.at(h.Until)
@@ -154,6 +155,12 @@ func (p *planner) survey() {
 			}
 		}
 	}
+}
+
+// heard reports whether a follower is there that the catalog has as away: it has come back, and that is still to be written down.
+func (p *planner) heard(h Held) bool {
+	s := p.site(h.Member.Node)
+	return h.Since != 0 && h.Fate != Drained && s != nil && s.Live && s.Store == h.Member.Store
 }
 
 // at asks to arrange again at a time that is to come.

@@ -36,6 +36,10 @@ type trio struct {
 	quiet    time.Duration // for how long two has been, for this node
 	slow     time.Duration // before a command is applied
 	started  time.Duration
+
+	node    *exec.SimNode
+	more    []string // nodes beside the three
+	applied func(changes []catalog.Change)
 }
 
 func (w *trio) Receive(msg any) { msg.(call)() }
@@ -52,8 +56,8 @@ func newTrio(t *testing.T) *trio {
 		t: t, sim: exec.NewSim(1), state: catalog.New(), tails: map[string]batch.Tail{}, reported: map[string]uint64{}, mute: map[string]bool{},
 		halted: map[string]bool{},
 	}
-	node := w.sim.Node("one", 2)
-	w.box = node.Loop(1).Spawn("trio", w)
+	w.node = w.sim.Node("one", 2)
+	w.box = w.node.Loop(1).Spawn("trio", w)
 	w.do(catalog.Bootstrap(ident.StoreID{9}, "hash")...)
 	member := func(n string) catalog.Member { return catalog.Member{Node: n, Store: run(n, 1).Store} }
 	for _, n := range []string{"one", "two", "three"} {
@@ -65,8 +69,23 @@ func newTrio(t *testing.T) *trio {
 		VHost: catalog.DefaultVHost, Name: "q", Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{}, Policy: "majority_durable",
 	}, run("two", 1), []catalog.Member{member("one"), member("three")}, 1))
 	w.p = w.state.View().AllResources()[0].Partitions[0].Partition
+	w.control()
+	w.beat()
+	w.sim.RunFor(time.Second)
+	w.started = w.sim.Now()
+	if w.assignment().Pending != nil || w.assignment().Epoch != 1 {
+		t.Fatalf("with everything well: %+v", w.assignment())
+	}
+	return w
+}
+
+// control begins a controller, in the stead of the one before, which is gone with all that it knew.
+func (w *trio) control() {
+	if w.c != nil {
+		w.c.Leads(false)
+	}
 	w.c = New(Env{
-		Loop: node.Loop(0), Clock: clock.NewSim(w.sim.Now, time.UnixMilli(1)), Trace: trace.Discard, Local: run("one", 1), Propose: w.propose,
+		Loop: w.node.Loop(0), Clock: clock.NewSim(w.sim.Now, time.UnixMilli(1)), Trace: trace.Discard, Local: run("one", 1), Propose: w.propose,
 		Seal: w.seal, View: func(f func(*catalog.View)) { f(w.state.View()) }, Settled: func([]Waiting) {}, HandOn: func() { w.handedOn++ },
 		Quiet: func(node string) time.Duration {
 			if node == "two" {
@@ -83,22 +102,17 @@ func newTrio(t *testing.T) *trio {
 		},
 	})
 	w.c.Apply(w.state.Changes())
-	for _, n := range others {
-		w.c.PeerUp(run(n, 1))
+	for _, n := range slices.Concat(others, w.more) {
+		if !w.halted[n] {
+			w.c.PeerUp(run(n, 1))
+		}
 	}
 	w.c.Leads(true)
-	w.beat()
-	w.sim.RunFor(time.Second)
-	w.started = w.sim.Now()
-	if w.assignment().Pending != nil || w.assignment().Epoch != 1 {
-		t.Fatalf("with everything well: %+v", w.assignment())
-	}
-	return w
 }
 
 // beat has all nodes that are not halted send heartbeats.
 func (w *trio) beat() {
-	for _, n := range append([]string{"one"}, others...) {
+	for _, n := range slices.Concat([]string{"one"}, others, w.more) {
 		if !w.halted[n] {
 			w.c.Beat(control.Beat{From: run(n, 1)})
 		}
@@ -126,7 +140,11 @@ func (w *trio) apply(cmd []byte) []catalog.Change {
 
 func (w *trio) propose(cmd []byte, done func(error)) {
 	w.sim.At(w.sim.Now()+w.slow, func() {
-		w.c.Apply(w.apply(cmd))
+		changes := w.apply(cmd)
+		w.c.Apply(changes)
+		if w.applied != nil {
+			w.applied(changes)
+		}
 		done(nil)
 	})
 }
