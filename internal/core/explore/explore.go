@@ -5,7 +5,7 @@
 // whether the partition serves with three copies that are the same, the part of invariant 9 that needs no clock.
 //
 // What is decided, production code decides: core/partition (Copy, Feed, Change, Source, Producers, RoleOf, SetOf), core/control (CauseOf, Pend,
-// MayCancel, Choose, CommitOf, Grow), core/quorum, and the catalog's own state machine with its commands. The package itself plays what
+// MayCancel, Choose, CommitOf, Arrange), core/quorum, and the catalog's own state machine with its commands. The package itself plays what
 // performs: a disk whose writes become durable in order, sessions that keep order and lose what is on its way when they end, and the loop
 // of engine/replica that turns messages into calls.
 //

@@ -94,6 +94,14 @@ func TestAVoterThatStaysAwayIsReplaced(t *testing.T) {
 		c.PeerUp(ident.Instance{Node: names[i], Store: store(i), Boot: 1})
 	}
 	c.Leads(true)
+	var beat func()
+	beat = func() {
+		for _, i := range []int{0, 1, 3} {
+			c.Beat(control.Beat{From: ident.Instance{Node: names[i], Store: store(i), Boot: 1}})
+		}
+		sim.At(sim.Now()+500*time.Millisecond, beat)
+	}
+	beat()
 	sim.RunFor(59 * time.Second)
 	if len(moves) > 0 {
 		t.Fatalf("it is replaced too soon: %v", moves)
