@@ -169,7 +169,7 @@ func (g *gathered) partitions(k control.Known) []admin.Partition {
 	for _, h := range k.View.VHosts() {
 		for _, r := range k.View.Resources(h.Name) {
 			for _, a := range r.Partitions {
-				out = append(out, g.partition(r, a, &candidates))
+				out = append(out, g.partition(k, r, a, &candidates))
 			}
 		}
 	}
@@ -177,11 +177,14 @@ func (g *gathered) partitions(k control.Known) []admin.Partition {
 }
 
 // partition is how one stands.
-func (g *gathered) partition(r *catalog.Resource, a *catalog.Assignment, c *control.Candidates) admin.Partition {
+func (g *gathered) partition(k control.Known, r *catalog.Resource, a *catalog.Assignment, c *control.Candidates) admin.Partition {
 	one := admin.Partition{
 		Resource: r.Name, VHost: r.VHost, Kind: string(r.Kind), Partition: a.Partition.Index, ID: a.Partition.String(), Epoch: a.Epoch,
 		Version: a.Version, Policy: a.Policy, E: a.Eligible(), Owner: a.Owner.Node, Followers: members(a.Followers),
 		Learners: members(a.Learners), Leaving: members(a.Leaving), Changing: control.Changing(r, a), Copies: g.copiesOf(a, c.Unfit),
+	}
+	for _, h := range control.HoldsOf(k.View, a, r.Kind, k.Now) {
+		one.Held = append(one.Held, admin.Held{Node: h.Member.Node, Why: h.Fate.String(), Since: h.Since, Until: h.Until, Learner: h.Learner})
 	}
 	one.State, one.Reason = g.stateOf(a)
 	if a.Pending != nil {
@@ -272,6 +275,8 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 	g.add(here, own)
 	out.Replicas.States = map[admin.State]uint64{}
 	out.Replicas.LostFollowers, out.Replicas.Lag = map[string]uint64{}, map[string]uint64{}
+	out.Replicas.HeldFollowers, out.Replicas.Replaced = map[string]uint64{}, map[string]uint64{}
+	now := b.n.env.Clock.Wall().UnixMilli()
 	out.Replicas.Deduplicated, out.Replicas.Expired = b.n.manager.Duplicates(), b.n.manager.Expired()
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
@@ -288,6 +293,7 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 				continue
 			}
 			followersOf(a, s, &out.Replicas)
+			b.n.View(func(v *catalog.View) { heldOf(control.HoldsOf(v, a, r.Kind, now), &out.Replicas) })
 			out.Replicas.StagedBytes += uint64(max(s.Staged, 0))
 			out.Replicas.DeadLetters += s.DeadLetters
 			if r.Kind == catalog.Stream {
@@ -296,6 +302,17 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 				out.Replicas.Ready += s.Ready
 				out.Replicas.Unsettled += s.Unsettled
 			}
+		}
+	}
+}
+
+// heldOf counts the followers of an owned partition that are not simply there.
+func heldOf(held []control.Held, out *admin.ReplicaMetrics) {
+	for _, h := range held {
+		if h.Fate == control.Kept {
+			out.HeldFollowers[h.Member.Node]++
+		} else {
+			out.Replaced[h.Member.Node]++
 		}
 	}
 }

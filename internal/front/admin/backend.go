@@ -150,6 +150,7 @@ type Partition struct {
 	Leaving   []string `json:"leaving"` // followers that are to leave
 	// Changing is what there is yet to do of what is wished: copies that learn, leave or are missing, and another policy.
 	Changing  []string `json:"changing"`
+	Held      []Held   `json:"held"` // followers that are not simply there, in the order of followers
 	State     State    `json:"state"`
 	Reason    string   `json:"reason,omitempty"` // why it does not serve
 	Confirmed uint64   `json:"confirmed"`        // position: it counts settles and other events as it does messages
@@ -157,6 +158,17 @@ type Partition struct {
 	// Transition is the id of the change of owner that is under way.
 	Transition string `json:"transition,omitempty"`
 	Copies     []Copy `json:"copies"`
+}
+
+// Held is a follower that is not simply there, and what becomes of its place.
+type Held struct {
+	Node string `json:"node"`
+	Why  string `json:"why"` // its place is kept, or why it is to be replaced
+	// Since is when its node went away and Until when its place goes to another, in milliseconds since 1970; 0: it did not go away, or its place
+	// is to go now.
+	Since   int64  `json:"since"`
+	Until   int64  `json:"until"`
+	Learner string `json:"learner,omitempty"` // the node that learns in its stead
 }
 
 // Copy is one node's copy of a partition.

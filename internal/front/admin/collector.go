@@ -102,7 +102,11 @@ var (
 		"How long each phase of a change of owner to this node took: record, seal, choose, commit, serve, confirm.", []string{"phase"}, nil)
 	suspicionsDesc = prometheus.NewDesc("tanist_suspicions_total", "Nodes that this node's controller suspected, by symptom.", []string{"symptom"}, nil)
 	lostDesc       = prometheus.NewDesc("tanist_followers_lost",
-		"Followers of the partitions that this node owns which take nothing, while their place is kept, by node.", []string{"node"}, nil)
+		"Followers of the partitions that this node owns which take nothing, by node.", []string{"node"}, nil)
+	heldDesc = prometheus.NewDesc("tanist_followers_held",
+		"Followers of the partitions that this node owns whose place is kept while their node is away, by node.", []string{"node"}, nil)
+	replacedDesc = prometheus.NewDesc("tanist_followers_to_replace",
+		"Followers of the partitions that this node owns in whose place another copy is to come, by node.", []string{"node"}, nil)
 	lagDesc = prometheus.NewDesc("tanist_follower_lag_entries",
 		"Entries that the copy of a node which is furthest behind is behind what this node owns.", []string{"node"}, nil)
 	readyDesc = prometheus.NewDesc("tanist_ready", "1 when this node serves every partition it owns.", nil, nil)
@@ -127,6 +131,12 @@ func collectChanges(out chan<- prometheus.Metric, snap *Metrics) {
 	for node, n := range snap.Replicas.LostFollowers {
 		out <- prometheus.MustNewConstMetric(lostDesc, prometheus.GaugeValue, float64(n), node)
 	}
+	for node, n := range snap.Replicas.HeldFollowers {
+		out <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(n), node)
+	}
+	for node, n := range snap.Replicas.Replaced {
+		out <- prometheus.MustNewConstMetric(replacedDesc, prometheus.GaugeValue, float64(n), node)
+	}
 	for node, n := range snap.Replicas.Lag {
 		out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(n), node)
 	}
@@ -144,6 +154,8 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	out <- phaseDesc
 	out <- suspicionsDesc
 	out <- lostDesc
+	out <- heldDesc
+	out <- replacedDesc
 	out <- lagDesc
 	out <- readyDesc
 }

@@ -114,8 +114,9 @@ type ReplicaMetrics struct {
 	Deduplicated uint64 // publishes that were stored already under their number
 	Expired      uint64 // messages whose time to live ended in the queue
 	Transitions  uint64 // changes of owner that this node has seen in the catalog, wherever they were
-	// LostFollowers counts, by node, the followers of owned partitions that take nothing, while their place is kept for them; Lag is, by
-	// node, the largest number of entries that one of its copies is behind what this node owns.
-	LostFollowers map[string]uint64
-	Lag           map[string]uint64
+	// LostFollowers counts, by node, the followers of owned partitions that take nothing; HeldFollowers, by node, those whose place is kept while
+	// their node is away, and Replaced those that are to be replaced. Lag is, by node, the largest number of entries that one of its copies is
+	// behind what this node owns.
+	LostFollowers, HeldFollowers, Replaced map[string]uint64
+	Lag                                    map[string]uint64
 }

@@ -137,6 +137,7 @@ func getPartitions(ctx context.Context, b Backend, r *request) (any, error) {
 		all[i].Learners = append([]string{}, all[i].Learners...)
 		all[i].Leaving = append([]string{}, all[i].Leaving...)
 		all[i].Changing = append([]string{}, all[i].Changing...)
+		all[i].Held = append([]Held{}, all[i].Held...)
 		all[i].Copies = append([]Copy{}, all[i].Copies...)
 	}
 	return list(all, err)
