@@ -301,7 +301,7 @@ func parseTransition(t *testing.T, name string, w words) catalog.Item {
 		return catalog.AcceptLoss(catalog.Commit{
 			Partition: p, Version: w.num("version"), Transition: w["transition"], Owner: w.instance(), Followers: w.members("followers"),
 			Learners: w.members("learners"),
-			Start: catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"], Loss: catalog.Loss{To: w.num("to")}},
+			Start:    catalog.HistoryStart{Epoch: w.num("epoch"), Position: w.num("position"), Node: w["node"], Loss: catalog.Loss{To: w.num("to")}},
 		})
 	default:
 		return catalog.CancelPending(p, w.num("version"), w["transition"])
