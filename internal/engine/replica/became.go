@@ -68,34 +68,50 @@ func (r *replica) dropEnd(to batch.Tail) {
 		r.log.Cut(to, r.postStep)
 		return
 	}
-	if r.m.env.Keep == nil || r.id.Transient() || !r.ruled() {
+	if r.m.env.Keep == nil || r.id.Transient() || !r.ruled() && !cut.lossy {
 		r.cutAs(to, cut, false)
 		return
 	}
-	r.keepEnd(to, cut, to.Position, 0)
+	part := cut.CutEnd
+	r.keepEnd(to, cut, &part, 0)
 }
 
-// keepEnd reads the end that goes, has it kept, and then cuts.
-func (r *replica) keepEnd(to batch.Tail, cut *CutEnd, from uint64, size int) {
+// keepEnd reads the end that goes, has it kept, and then cuts. part is what has been read of it and is not kept yet. An end that is too large
+// is kept in parts where it may have been confirmed, and else not at all.
+func (r *replica) keepEnd(to batch.Tail, cut *cutting, part *CutEnd, size int) {
+	from := part.From
+	if n := len(part.Batches); n > 0 {
+		from = part.Batches[n-1].End()
+	}
 	r.readLog(from, keptChunk, func(bs []batch.Batch, err error) {
 		for _, b := range bs {
-			cut.Batches = append(cut.Batches, b)
+			part.Batches = append(part.Batches, b)
 			size += b.Size()
 			from = b.End()
 		}
+		whole := from >= cut.To
 		switch {
-		case err != nil || len(bs) == 0 || size > keptAtOnce:
+		case err != nil || len(bs) == 0 || size > keptAtOnce && !cut.lossy:
 			r.cutAs(to, cut, false)
-		case from < cut.To:
-			r.keepEnd(to, cut, from, size)
+		case !whole && size <= keptAtOnce:
+			r.keepEnd(to, cut, part, size)
 		default:
-			r.m.env.Keep(*cut, func(kept bool) { r.box.Post(call{func() { r.cutAs(to, cut, kept) }}) })
+			part.To = from
+			r.m.env.Keep(*part, func(kept bool) {
+				r.box.Post(call{func() {
+					if whole || !kept {
+						r.cutAs(to, cut, kept)
+						return
+					}
+					r.keepEnd(to, cut, &CutEnd{Partition: part.Partition, Epoch: part.Epoch, From: from}, 0)
+				}})
+			})
 		}
 	})
 }
 
 // cutAs cuts the log, and tells of it once that is durable.
-func (r *replica) cutAs(to batch.Tail, cut *CutEnd, kept bool) {
+func (r *replica) cutAs(to batch.Tail, cut *cutting, kept bool) {
 	if r.copy.Damaged() != "" {
 		return
 	}
@@ -115,7 +131,14 @@ func (r *replica) cutAs(to batch.Tail, cut *CutEnd, kept bool) {
 	r.log.Cut(to, done)
 }
 
+// cutting is what is about to be cut.
+type cutting struct {
+	CutEnd
+	lossy bool // an accepted loss gives it up: it may have been confirmed
+}
+
 // cutsTo notes what will be cut.
 func (r *replica) cutsTo(at catalog.HistoryStart) {
-	r.cutting = &CutEnd{Partition: r.id, Epoch: at.Epoch, From: at.Position, To: r.copy.Tail().Position}
+	end := CutEnd{Partition: r.id, Epoch: at.Epoch, From: at.Position, To: r.copy.Tail().Position}
+	r.cutting = &cutting{end, at.Loss.Accepted}
 }

@@ -73,7 +73,7 @@ type replica struct {
 	gateways    uint64 // numbers given to gateways
 	res         *catalog.Resource
 	want        *catalog.Assignment // the newest
-	cutting     *CutEnd             // what is about to be cut
+	cutting     *cutting            // what is about to be cut
 	confirmedAt int64               // wall time in microseconds when the confirmed position last moved
 	generation  uint64              // counts how often the state was dropped: what was read for an older one is ignored
 	reason      string              // why not serving, for people

@@ -116,7 +116,11 @@ func (r *replica) findTail(cut catalog.HistoryStart) {
 	found := func(t batch.Tail) { r.step(func(fx *partition.Effects) { r.copy.TailFound(t, fx) }) }
 	t := batch.Tail{Position: cut.Position, Offset: cut.Offset, Events: cut.Position - cut.Offset, Link: cut.Link}
 	if cut.Position == 0 {
-		found(t)
+		found(batch.Tail{})
+		return
+	}
+	if cut.Loss.Accepted && r.log.Image().Snapshot.Position > cut.Position {
+		r.emptied(cut, found)
 		return
 	}
 	r.read(func(done func([]batch.Batch, error)) { r.log.Read(cut.Position-1, 1, done) }, func(bs []batch.Batch, err error) {
@@ -125,7 +129,8 @@ func (r *replica) findTail(cut catalog.HistoryStart) {
 			r.findSnapshot(cut, found)
 			return
 		case err == nil && (bs[0].End() != cut.Position || bs[0].Link() != cut.Link):
-			err = errNoBoundary
+			r.emptied(cut, found)
+			return
 		}
 		if err != nil {
 			r.fail("cut", err)
@@ -134,6 +139,18 @@ func (r *replica) findTail(cut catalog.HistoryStart) {
 		t.Epoch, t.Time = bs[0].Epoch, bs[0].Time
 		found(t)
 	})
+}
+
+// emptied drops all of a log that cannot be cut to where an accepted loss began: what it holds, or no longer holds, is of a state that was
+// given up (design 2 §8). Such a copy learns, from nothing. Any other must have the boundary.
+func (r *replica) emptied(cut catalog.HistoryStart, found func(batch.Tail)) {
+	if !cut.Loss.Accepted || r.copy.Becoming() != partition.Learner {
+		r.fail("cut", errNoBoundary)
+		return
+	}
+	trace.Warn(r.m.env.Trace, "copy.emptied", r.attr(), slog.Uint64("epoch", cut.Epoch), slog.Uint64("from", cut.Position),
+		slog.Uint64("to", r.copy.Tail().Position))
+	found(batch.Tail{})
 }
 
 var errNoBoundary = errors.New("the log has no batch that ends where the history of a later owner began")
@@ -147,14 +164,13 @@ func (r *replica) findSnapshot(cut catalog.HistoryStart, found func(batch.Tail))
 			switch {
 			case r.generation != generation:
 				return
-			case err == nil && (!ok || s.At.Position != cut.Position || s.At.Link != cut.Link):
-				err = errNoBoundary
-			}
-			if err != nil {
+			case err != nil:
 				r.fail("cut", err)
-				return
+			case !ok || s.At.Position != cut.Position || s.At.Link != cut.Link:
+				r.emptied(cut, found)
+			default:
+				found(s.At)
 			}
-			found(s.At)
 		}})
 	})
 }

@@ -95,6 +95,9 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 		if c.snap != nil && c.snap.at.Position > to.Position {
 			c.snap = nil // a state beyond a cut is discarded (design 2 §1)
 		}
+		if to.Position == 0 {
+			c.head, c.pending = 0, nil // it is an empty copy, and may be made of an image
+		}
 	case frameDropHead:
 		below := d.u64()
 		if d.bad {

@@ -138,7 +138,7 @@ func (c *Copy) Delete(done func(error)) {
 }
 
 // Cut drops the end of the log, down to a tail that is a batch boundary. It is done with ErrBadCut where the log has no batch
-// that ends there with that link.
+// that ends there with that link. The zero tail is one of every log: then all of it goes, what was dropped and snapshots included.
 func (c *Copy) Cut(to batch.Tail, done func(error)) {
 	c.mu.Lock()
 	err := c.usable()
@@ -163,14 +163,11 @@ func (c *Copy) checkCut(to batch.Tail) error {
 	if to == c.tail || c.snap != nil && to == c.snap.at {
 		return nil // below a snapshot's end everything may have been dropped
 	}
-	if to.Position > c.tail.Position || to.Position < c.head {
-		return bad
-	}
-	if to.Position == 0 {
-		if to.Link != (batch.Link{}) {
-			return bad
-		}
+	if to == (batch.Tail{}) {
 		return nil
+	}
+	if to.Position > c.tail.Position || to.Position < c.head || to.Position == 0 {
+		return bad
 	}
 	for _, b := range c.newest {
 		if b.Position == to.Position {
