@@ -89,85 +89,175 @@ func lossy(t *testing.T, seed uint64) (c *cluster, q string, owner, follower, su
 	return
 }
 
-// TestALossIsAcceptedAndTheCopiesThatReturnFollow: a copy is behind, and the two others, which have confirmed much more and written snapshots of
-// it, are lost. An operator goes on with the one that is left. The others come back longer, and follow.
-func TestALossIsAcceptedAndTheCopiesThatReturnFollow(t *testing.T) {
-	c, q, owner, follower, survivor := lossy(t, 11)
-	u := c.nodes[0].login(0)
-	const kept, lost = 30, 200
-	for i := range kept {
-		u.publish(q, fmt.Sprint("m", i))
-	}
-	c.sim.RunFor(time.Second)
-	c.isolate(survivor)
-	for i := range lost {
-		u.publish(q, fmt.Sprint("lost", i))
-	}
-	c.sim.RunFor(3 * time.Second)
-	at := c.copies(q)
-	c.kill(owner)
-	c.kill(follower)
-	c.net.Heal()
-	names := []string{c.nodes[owner].name, c.nodes[follower].name}
-	slices.Sort(names)
-	c.await("an answer of the survivor", func() bool { a := c.loss(0, q, protocol.LossAsk{}); return a.Against == "" && a.Candidate.Node == c.nodes[survivor].name })
+// bereft is a queue of which one copy is left, and that behind: the two others have confirmed more.
+type bereft struct {
+	*cluster
+	q                         string
+	u                         *user
+	owner, follower, survivor int
+	lost                      []string // nodes, sorted
+	cutOff                    bool     // they still run, out of reach
+}
 
-	plan := c.loss(0, q, protocol.LossAsk{})
-	if plan.Candidate.Node != c.nodes[survivor].name || plan.Offset != kept || plan.To-plan.Position != lost || plan.FloorBy != c.nodes[owner].name ||
-		!slices.Equal(plan.Missing, names) || !slices.Equal(plan.Fence, names) {
-		t.Fatalf("the plan is %+v; copies were %+v", plan, at)
+const keptMessages = 30
+
+// bereave has so many messages confirmed that the survivor lacks, and then takes the others away.
+func bereave(t *testing.T, seed uint64, messages int, cutOff bool) *bereft {
+	b := &bereft{cutOff: cutOff}
+	b.cluster, b.q, b.owner, b.follower, b.survivor = lossy(t, seed)
+	b.u = b.nodes[0].login(0)
+	for i := range keptMessages {
+		b.u.publish(b.q, fmt.Sprint("m", i))
 	}
-	go1 := protocol.LossAsk{Execute: true, Plan: plan.Hash, Reason: "two disks are gone", Stopped: names}
-	for _, x := range []struct {
-		change func(*protocol.LossAsk)
-		want   string
-	}{
-		{func(m *protocol.LossAsk) { m.Plan = "another" }, "another by now"},
-		{func(m *protocol.LossAsk) { m.Stopped = names[:1] }, names[1] + " may still run"},
-	} {
-		m := go1
-		x.change(&m)
-		if a := c.loss(0, q, m); a.Transition != "" || !strings.Contains(a.Refused, x.want) {
-			t.Fatalf("it should be refused for %q: %+v", x.want, a)
+	b.sim.RunFor(time.Second)
+	b.isolate(b.survivor)
+	for i := range messages {
+		b.u.publish(b.q, fmt.Sprint("lost", i))
+	}
+	b.sim.RunFor(3 * time.Second)
+	b.lost = []string{b.nodes[b.owner].name, b.nodes[b.follower].name}
+	slices.Sort(b.lost)
+	if cutOff {
+		b.net.Heal()
+		b.apart()
+	} else {
+		b.kill(b.owner)
+		b.kill(b.follower)
+		b.net.Heal()
+	}
+	b.await("an answer of the survivor", func() bool {
+		return b.loss(0, b.q, protocol.LossAsk{}).Candidate.Node == b.nodes[b.survivor].name
+	})
+	return b
+}
+
+// apart cuts the two nodes off that are to be lost, but not from each other.
+func (b *bereft) apart() {
+	for _, x := range b.nodes {
+		for _, y := range b.nodes {
+			if slices.Contains(b.lost, x.name) != slices.Contains(b.lost, y.name) {
+				b.net.Cut(x.name, y.name)
+			}
 		}
 	}
-	done := c.loss(0, q, go1)
-	if done.Refused != "" || done.Transition == "" {
-		t.Fatalf("not accepted: %+v", done)
-	}
-	for i := range 10 {
-		u.publish(q, fmt.Sprint("n", i))
-	}
-	a := c.assignment(0, q)
-	start := a.Starts[len(a.Starts)-1]
-	if a.Owner.Node != c.nodes[survivor].name || a.Epoch != 2 || !start.Loss.Accepted || start.Position != plan.Position || start.Loss.To != plan.To {
-		t.Fatalf("the assignment is %+v", a)
-	}
+}
 
-	c.restart(owner)
-	c.restart(follower)
-	c.await("two followers", func() bool { return len(c.assignment(0, q).Followers) == 2 })
-	c.sim.RunFor(3 * time.Second)
-	c.same(q, kept+10)
-	e := c.evidenceOf(0, q)[0]
+func (b *bereft) back() {
+	if b.cutOff {
+		b.net.Heal()
+		return
+	}
+	b.restart(b.owner)
+	b.restart(b.follower)
+}
+
+// TestALossIsAcceptedAndTheCopiesThatReturnFollow: an operator goes on with a copy that is behind. The others come back longer, with states and
+// snapshots of what was given up, as new runs or as the owner and follower that they still think they are, and follow.
+func TestALossIsAcceptedAndTheCopiesThatReturnFollow(t *testing.T) {
+	for name, x := range map[string]struct {
+		messages int
+		cutOff   bool
+	}{"killed": {20, false}, "killed with snapshots": {200, false}, "cut off": {20, true}, "cut off with snapshots": {200, true}} {
+		t.Run(name, func(t *testing.T) {
+			b := bereave(t, 11, x.messages, x.cutOff)
+			plan := b.loss(0, b.q, protocol.LossAsk{})
+			done := b.loss(0, b.q, protocol.LossAsk{Execute: true, Plan: plan.Hash, Reason: "two disks are gone", Stopped: b.lost})
+			if done.Refused != "" || done.Transition == "" {
+				t.Fatalf("not accepted: %+v", done)
+			}
+			for i := range 10 {
+				b.u.publish(b.q, fmt.Sprint("n", i))
+			}
+			a := b.assignment(0, b.q)
+			start := a.Starts[len(a.Starts)-1]
+			if a.Owner.Node != b.nodes[b.survivor].name || a.Epoch != 2 || !start.Loss.Accepted || start.Position != plan.Position || start.Loss.To != plan.To {
+				t.Fatalf("the assignment is %+v", a)
+			}
+			b.back()
+			b.await("two followers", func() bool { return len(b.assignment(0, b.q).Followers) == 2 })
+			b.sim.RunFor(3 * time.Second)
+			b.same(b.q, keptMessages+10)
+			b.recorded(done, plan)
+
+			// An ordinary change of owner follows: what the returned copies hold is the new history.
+			b.kill(b.survivor)
+			b.await("another owner", func() bool { a := b.assignment(0, b.q); return a.Epoch == 3 && a.Pending == nil })
+			b.u.publish(b.q, "last")
+			got := b.nodes[0].login(1).consume(b.q, keptMessages+10+1)
+			if got[keptMessages-1] != fmt.Sprint("m", keptMessages-1) || got[keptMessages] != "n0" || got[keptMessages+10] != "last" {
+				t.Fatalf("consumed %v", got)
+			}
+		})
+	}
+}
+
+// recorded checks the evidence of an accepted loss, and that what returned copies held beyond it is kept.
+func (b *bereft) recorded(done, plan protocol.LossAnswer) {
+	b.t.Helper()
+	e := b.evidenceOf(0, b.q)[0]
 	if e.Workflow != evidence.LossWindow || e.ID != done.Transition || e.Start.Position != plan.Position || e.Floor.Position != plan.To || len(e.Cuts) != 2 {
-		t.Fatalf("the record is %+v", e)
+		b.t.Fatalf("the record is %+v", e)
 	}
 	for _, x := range e.Cuts {
-		if x.From != plan.Position || x.To != plan.To || !x.Quarantined {
-			t.Errorf("cut %+v", x)
+		if x.From != plan.Position || x.To < plan.To || !x.Quarantined {
+			b.t.Errorf("cut %+v", x)
 		}
 	}
-	c.proven(0, q)
+	b.proven(0, b.q)
+}
 
-	// An ordinary change of owner follows: what the returned copies hold is the new history.
-	c.kill(survivor)
-	c.await("another owner", func() bool { a := c.assignment(0, q); return a.Epoch == 3 && a.Pending == nil })
-	u.publish(q, "last")
-	got := c.nodes[0].login(1).consume(q, kept+10+1)
-	if got[kept-1] != fmt.Sprint("m", kept-1) || got[kept] != "n0" || got[kept+10] != "last" {
-		t.Fatalf("consumed %v", got)
+// TestALossIsAcceptedOnlyAsItWasPlanned: the plan says what is gone, as the owner had reported; nothing is given up by another plan, nor while a
+// node may run that was not named.
+func TestALossIsAcceptedOnlyAsItWasPlanned(t *testing.T) {
+	b := bereave(t, 11, 200, false)
+	plan := b.loss(0, b.q, protocol.LossAsk{})
+	if plan.Offset != keptMessages || plan.To-plan.Position != 200 || plan.FloorBy != b.nodes[b.owner].name || !slices.Equal(plan.Missing, b.lost) ||
+		!slices.Equal(plan.Fence, b.lost) {
+		t.Fatalf("the plan is %+v", plan)
 	}
+	accept := protocol.LossAsk{Execute: true, Plan: plan.Hash, Reason: "two disks are gone", Stopped: b.lost}
+	another, running := accept, accept
+	another.Plan, running.Stopped = "another", b.lost[:1]
+	if a := b.loss(0, b.q, another); a.Transition != "" || !a.Moved {
+		t.Fatalf("by another plan: %+v", a)
+	}
+	if a := b.loss(0, b.q, running); a.Transition != "" || !strings.Contains(a.Refused, b.lost[1]+" may still run") {
+		t.Fatalf("while a node may run: %+v", a)
+	}
+	b.restart(b.follower)
+	b.await("an owner without a loss", func() bool { a := b.assignment(0, b.q); return a.Epoch == 2 && a.Pending == nil })
+	if a := b.loss(0, b.q, accept); a.Transition != "" || a.Refused == "" {
+		t.Fatalf("after a missing node is back: %+v", a)
+	}
+	if a := b.assignment(0, b.q); a.Starts[len(a.Starts)-1].Loss.Accepted || a.Starts[len(a.Starts)-1].Position != plan.To {
+		t.Fatalf("the assignment is %+v", a)
+	}
+}
+
+// TestAnOwnerWithTooFewFollowersGoesOnWithLess: it serves and can confirm nothing. Nothing is lost, and the followers learn when they are back.
+func TestAnOwnerWithTooFewFollowersGoesOnWithLess(t *testing.T) {
+	c, q, owner, follower, survivor := lossy(t, 12)
+	u := c.nodes[0].login(0)
+	u.publish(q, "a", "b")
+	c.sim.RunFor(time.Second)
+	c.kill(follower)
+	c.kill(survivor)
+	var plan protocol.LossAnswer
+	c.await("a plan", func() bool { plan = c.loss(0, q, protocol.LossAsk{}); return plan.Against == "" })
+	if plan.Candidate != plan.Owner || plan.To != plan.Position || len(plan.Missing) != 2 || len(plan.Fence) != 0 {
+		t.Fatalf("the plan is %+v", plan)
+	}
+	done := c.loss(0, q, protocol.LossAsk{Execute: true, Plan: plan.Hash, Reason: "no more nodes"})
+	a := c.assignment(0, q)
+	if done.Transition == "" || a.Owner != c.nodes[owner].n.Local() || a.Epoch != 2 || len(a.Followers) != 0 {
+		t.Fatalf("%+v; the assignment is %+v", done, a)
+	}
+	u.publish(q, "c")
+	c.restart(follower)
+	c.restart(survivor)
+	c.await("two followers", func() bool { return len(c.assignment(0, q).Followers) == 2 })
+	c.sim.RunFor(3 * time.Second)
+	c.same(q, 3)
 }
 
 // same checks that three copies of a queue hold the same, and so many messages.
