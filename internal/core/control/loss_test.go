@@ -11,7 +11,7 @@ import (
 	"github.com/tanist/tanist/internal/core/ident"
 )
 
-func nodesOf(of []catalog.Member) (out []string) {
+func namedBy(of []catalog.Member) (out []string) {
 	for _, m := range of {
 		out = append(out, m.Node)
 	}
@@ -29,7 +29,7 @@ func TestAPlanSaysWhatIsGoneAndWhoMustBeStopped(t *testing.T) {
 	if p.Against != "" || p.Candidate != instance("c", 1) || p.Start.Position != 5 || p.Start.Epoch != 2 || p.To != 9 || p.FloorBy != "a" || p.Gone() != 4 {
 		t.Fatalf("got %+v", p)
 	}
-	if !slices.Equal(nodesOf(p.Missing), []string{"a", "b"}) || !slices.Equal(nodesOf(p.Learners), []string{"a", "b"}) || len(p.Followers) != 0 {
+	if !slices.Equal(namedBy(p.Missing), []string{"a", "b"}) || !slices.Equal(namedBy(p.Learners), []string{"a", "b"}) || len(p.Followers) != 0 {
 		t.Fatalf("missing %v, learners %v, followers %v", p.Missing, p.Learners, p.Followers)
 	}
 	if !slices.Equal(p.Fence, []string{"a", "b"}) || !slices.Equal(p.Unstopped([]string{"b"}), []string{"a"}) || len(p.Unstopped([]string{"b", "a"})) != 0 {
@@ -50,13 +50,13 @@ func TestAPlanSaysWhatIsGoneAndWhoMustBeStopped(t *testing.T) {
 func TestOnlyCopiesThatHoldAllOfItFollow(t *testing.T) {
 	in := survivor()
 	in.Answers = append(in.Answers, answer(instance("b", 1), tail(1, 5, 1)))
-	if p := PlanLoss(in); !slices.Equal(nodesOf(p.Followers), []string{"b"}) && !slices.Equal(nodesOf(p.Followers), []string{"c"}) || len(p.Fence) != 0 {
+	if p := PlanLoss(in); !slices.Equal(namedBy(p.Followers), []string{"b"}) && !slices.Equal(namedBy(p.Followers), []string{"c"}) || len(p.Fence) != 0 {
 		t.Fatalf("equal copies: %+v", p) // and a alone, with W 2, confirms nothing: nobody must be stopped
 	}
 	in.Answers[1] = answer(instance("b", 1), tail(1, 3, 2))
 	in.Said, in.Links = instance("c", 1), map[uint64]batch.Link{3: {2}}
 	p := PlanLoss(in)
-	if p.Candidate.Node != "c" || len(p.Followers) != 0 || !slices.Equal(nodesOf(p.Learners), []string{"a", "b"}) || !slices.Equal(nodesOf(p.Missing), []string{"a"}) {
+	if p.Candidate.Node != "c" || len(p.Followers) != 0 || !slices.Equal(namedBy(p.Learners), []string{"a", "b"}) || !slices.Equal(namedBy(p.Missing), []string{"a"}) {
 		t.Fatalf("a shorter copy: %+v", p)
 	}
 }
@@ -108,7 +108,7 @@ func TestAnOwnerWithTooFewFollowersGoesOnWithoutLoss(t *testing.T) {
 	pending := in.Assignment
 	in.Assignment, in.Answers, in.Reached = without(pending), nil, []string{"a"}
 	before := PlanLoss(in)
-	if before.Against != "" || before.Candidate != in.Assignment.Owner || before.Gone() != 0 || !slices.Equal(nodesOf(before.Missing), []string{"b", "c"}) || len(before.Fence) != 0 {
+	if before.Against != "" || before.Candidate != in.Assignment.Owner || before.Gone() != 0 || !slices.Equal(namedBy(before.Missing), []string{"b", "c"}) || len(before.Fence) != 0 {
 		t.Fatalf("got %+v", before)
 	}
 	in.Assignment, in.Answers = pending, []Answer{answer(instance("a", 1), tail(1, 12, 1))}
