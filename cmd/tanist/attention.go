@@ -21,7 +21,8 @@ func newAttention() *cobra.Command {
 	c := &cobra.Command{
 		Use: "attention", SuggestFor: []string{"alarms", "alerts", "problems", "health"}, Short: "List what needs a person, and the next command", Args: cobra.NoArgs,
 		Long: fmt.Sprintf(`Lists what needs a person, the most pressing first: what it is about, since when, what limits it, what would end it, and the command to begin
-with. It is drawn from what all nodes in reach say now.
+with. It is drawn from what all nodes in reach say now. Last comes what needs nobody, since it ends by itself at a time that is known: a lost
+follower whose place is kept while copies enough are left.
 
 Exit codes: 0 nothing needs attention, %d something does, 1 it could not be found out.`, exitNo),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -38,7 +39,7 @@ Exit codes: 0 nothing needs attention, %d something does, 1 it could not be foun
 			} else {
 				err = printAttention(c.OutOrStdout(), a, time.Now())
 			}
-			if err == nil && a.Total > 0 {
+			if err == nil && a.Needing > 0 {
 				err = exit{exitNo}
 			}
 			return err
@@ -49,11 +50,11 @@ Exit codes: 0 nothing needs attention, %d something does, 1 it could not be foun
 }
 
 func printAttention(w io.Writer, a admin.Attention, now time.Time) error {
-	if a.Total == 0 {
+	if a.Needing == 0 {
 		fmt.Fprintln(w, "Nothing needs attention.")
 	}
 	for i, x := range a.Conditions {
-		if i > 0 {
+		if i > 0 || a.Needing == 0 {
 			fmt.Fprintln(w)
 		}
 		printCondition(w, x, now)
@@ -74,6 +75,9 @@ func printCondition(w io.Writer, x control.Condition, now time.Time) {
 	limit := ""
 	if x.Limit != "" {
 		limit = ", limited by " + string(x.Limit)
+	}
+	if x.Notice {
+		limit += ", which needs nobody"
 	}
 	since := time.UnixMilli(x.Since)
 	fmt.Fprintf(w, "  since %s (%s)%s\n", since.Format(time.DateTime), now.Sub(since).Round(time.Second), limit)

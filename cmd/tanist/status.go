@@ -133,13 +133,16 @@ const shownConditions = 3
 
 // printPressing says in one line each what needs a person most.
 func printPressing(w io.Writer, a admin.Attention) {
-	if a.Total == 0 {
-		fmt.Fprint(w, "Nothing needs attention.\n")
-		return
-	}
-	what := plural(a.Total, "thing") + " need"
-	if a.Total == 1 {
+	what := plural(a.Needing, "thing") + " need"
+	switch a.Needing {
+	case 0:
+		what = "Nothing needs"
+	case 1:
 		what += "s"
+	}
+	if a.Total == 0 {
+		fmt.Fprintf(w, "%s attention.\n", what)
+		return
 	}
 	fmt.Fprintf(w, "%s attention (tanist attention says more):\n", what)
 	for i, x := range a.Conditions {

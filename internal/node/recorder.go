@@ -66,7 +66,7 @@ func (b *backend) attention(g *gathered, k control.Known) admin.Attention {
 	out := admin.Attention{Node: b.n.local.Node, Silent: slices.Sorted(maps.Keys(g.silent))}
 	b.said.Lock()
 	defer b.said.Unlock()
-	out.Conditions, out.Total = control.Attention(k, b.said.last)
+	out.Conditions, out.Total, out.Needing = control.Attention(k, b.said.last)
 	b.said.last = out.Conditions
 	return out
 }

@@ -289,6 +289,7 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 			}
 			state, _ := g.stateOf(a)
 			out.Replicas.States[state]++
+			out.Replicas.Learners += uint64(len(a.Learners))
 			if s == nil {
 				continue
 			}

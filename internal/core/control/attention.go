@@ -10,7 +10,6 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
-	"github.com/tanist/tanist/internal/core/quorum"
 )
 
 // Code names a condition that needs a person. Source: design 6 "Attention".
@@ -31,6 +30,7 @@ const (
 	DeadLetterStuck     Code = "dead-letter-stuck"
 	ClockSkew           Code = "clock-skew"
 	CertificateExpiring Code = "certificate-expiring"
+	HoldRunning         Code = "hold-running"
 )
 
 const (
@@ -45,7 +45,7 @@ const (
 
 var codes = []Code{
 	CatalogQuorumLost, Contradiction, BelowHistoryStart, WaitingForCopies, StoreClosed, CopyDamaged, QuorumCritical, UnderReplicated, DiskLow,
-	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring,
+	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, HoldRunning,
 }
 
 // Limit is what a condition is limited by; empty where none of them is.
@@ -59,7 +59,7 @@ const (
 	InvalidEvidence  Limit = "invalid evidence"
 )
 
-// Condition is one thing that needs a person.
+// Condition is one thing that needs a person, or that a person should know of.
 type Condition struct {
 	Code    Code   `json:"code"`
 	Subject string `json:"subject"` // a node, a resource with its partition, or what is missing; with Code it names the condition
@@ -70,6 +70,8 @@ type Condition struct {
 	Next    string `json:"next"` // the command to begin with
 	// Partitions is how many the condition is about, where it stands for several; the text names the first of them.
 	Partitions int `json:"partitions,omitempty"`
+	// Notice says that it needs nobody: what has to be done is done by itself, at a time that is known.
+	Notice bool `json:"notice,omitempty"`
 }
 
 // WaitKind is what a transition waits for.
@@ -170,9 +172,10 @@ type Known struct {
 	Ends map[ident.Partition]End
 }
 
-// Attention says what needs a person, the most pressing first and then by subject, at most MaxConditions; total is how many there are.
+// Attention says what needs a person, the most pressing first and then by subject, and last what a person should know of; at most MaxConditions.
+// total is how many there are, and needing how many of them need somebody.
 // prev is what it said before: what goes on since then keeps its Since, and what is new begins now unless it is known better.
-func Attention(k Known, prev []Condition) (conditions []Condition, total int) {
+func Attention(k Known, prev []Condition) (conditions []Condition, total, needing int) {
 	s := newSurvey(k)
 	if k.NoQuorum != "" {
 		s.add(Condition{
@@ -197,11 +200,14 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total int) {
 		if c.Since == 0 {
 			c.Since = k.Now
 		}
+		if !c.Notice {
+			needing++
+		}
 	}
 	slices.SortStableFunc(s.out, func(a, b Condition) int {
 		return cmp.Or(cmp.Compare(slices.Index(codes, a.Code), slices.Index(codes, b.Code)), strings.Compare(a.Subject, b.Subject))
 	})
-	return s.out[:min(len(s.out), MaxConditions)], len(s.out)
+	return s.out[:min(len(s.out), MaxConditions)], len(s.out), needing
 }
 
 type survey struct {
@@ -404,79 +410,4 @@ func (s *survey) copies() {
 			})
 		}
 	}
-}
-
-// redundancy looks at every replicated partition that does not wait already. Those that miss the same nodes stand together, since what
-// would end them is the same.
-func (s *survey) redundancy() {
-	groups := map[[2]string]int{} // index in out
-	registered := len(s.k.View.Nodes())
-	for _, r := range s.k.View.AllResources() {
-		if r.Home != nil {
-			continue
-		}
-		for _, a := range r.Partitions {
-			c, ok := s.redundant(a, r, registered)
-			if !ok || s.waits[a.Partition] {
-				continue
-			}
-			name, show, _ := s.resource(a.Partition)
-			key := [2]string{string(c.Code), c.Subject}
-			i, known := groups[key]
-			if !known {
-				i = len(s.out)
-				groups[key] = i
-				c.What += ": " + name
-				if c.Next == "" {
-					c.Next = show
-				}
-				s.add(c)
-			} else if s.out[i].Partitions < maxExamples {
-				s.out[i].What += "; " + name
-			} else if s.out[i].Partitions == maxExamples {
-				s.out[i].What += "; …"
-			}
-			s.out[i].Partitions++
-		}
-	}
-}
-
-// redundant says what one partition lacks.
-func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource, registered int) (Condition, bool) {
-	e := a.Eligible()
-	w := e // of a policy that cannot be read, the strictest
-	if p, err := quorum.Parse(a.Policy); err == nil {
-		w = quorum.W(p, e, r.Kind)
-	}
-	var missing []string
-	for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
-		n := s.k.View.Node(m.Node)
-		if n == nil || n.Store != m.Store || !s.nodes[m.Node].Live || s.nodes[m.Node].Closed || slices.Contains(s.damaged[a.Partition], m.Node) {
-			missing = append(missing, m.Node)
-		}
-	}
-	slices.Sort(missing)
-	since := int64(0) // when the last of them was lost: the condition is what it is since then
-	for _, m := range missing {
-		since = max(since, s.nodes[m].Since)
-	}
-	without := strings.Join(missing, ", ")
-	c := Condition{
-		Code: UnderReplicated, Subject: "without " + without, Since: since, Limit: MissingQuorum, Ends: "they are back, or others have learned in their place: " + without,
-	}
-	switch have, want := e-len(missing), min(r.Target(), registered); {
-	case have < w:
-		c.Subject, c.What = "too few without "+without, "too few copies are left to confirm anything"
-		c.Next = s.planLoss(a.Partition)
-	case have == w && have < e:
-		c.Code, c.What = QuorumCritical, "if one more copy goes, nothing can be confirmed"
-	case have < e:
-		c.What = "copies are missing"
-	case e < want && len(a.Learners) == 0:
-		c.Subject, c.What = fmt.Sprintf("%d of %d copies", e, want), "fewer copies than were asked for"
-		c.Ends, c.Limit = "the missing ones have learned, which begins by itself", ResourcePressure
-	default:
-		return c, false
-	}
-	return c, true
 }

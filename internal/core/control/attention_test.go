@@ -79,21 +79,21 @@ func TestWhatNeedsAPerson(t *testing.T) {
 		}},
 		"a wait of a queue that was deleted": {func(k *Known) { k.Waits = []Waiting{{Partition: ident.Partition{Incarnation: 9}}} }, nil},
 		"one of three is away": {func(k *Known) { k.Nodes[1].Live = false }, []string{
-			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
+			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | b is back | tanist status q",
 		}},
 		"two of three are away": {func(k *Known) { k.Nodes[1].Live, k.Nodes[2].Live = false, false }, []string{
-			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | they are back, or others have learned in their place: b, c | tanist plan accept-loss q",
+			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | b is back; c is back | tanist plan accept-loss q",
 		}},
 		"a store has closed": {func(k *Known) { k.Nodes[2].Closed, k.Nodes[2].Reason = true, "input/output error" }, []string{
 			"store-closed | c | its store takes no more writes: input/output error | storage fault | the node is started again over a sound disk, or replaced | tanist node list",
-			"quorum-critical | without c | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: c | tanist status q",
+			"quorum-critical | without c | if one more copy goes, nothing can be confirmed: q | missing quorum | c is back | tanist status q",
 		}},
 		"a disk is low": {func(k *Known) { k.Nodes[0].Blocked, k.Nodes[0].Free = true, 5<<20 }, []string{
 			"disk-low | a | publishers wait: 5 MiB can still be written | resource pressure | there is space again, by consuming, retention or a larger disk | tanist status",
 		}},
 		"a copy is damaged": {func(k *Known) { k.Copies[1].Damaged = "checksum at 17" }, []string{
 			"copy-damaged | q on b | checksum at 17 | storage fault | the copy is made anew from a healthy one | tanist status q",
-			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | they are back, or others have learned in their place: b | tanist status q",
+			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | b is back | tanist status q",
 		}},
 		"a learner comes no further": {func(k *Known) { k.Copies[2].Learns, k.Copies[2].Moved = true, k.Now-60_000 }, []string{
 			"learner-stuck | q on c | it has caught up nothing more for a minute | resource pressure | it comes further, or another node learns in its place | tanist status q",
@@ -149,7 +149,7 @@ func needs(t *testing.T, table map[string]need) {
 	for name, c := range table {
 		k := healthy(t)
 		c.change(&k)
-		got, total := Attention(k, nil)
+		got, total, _ := Attention(k, nil)
 		if !slices.Equal(said(got), c.want) || total != len(c.want) {
 			t.Errorf("%s: got %d\n%s\nwant\n%s", name, total, strings.Join(said(got), "\n"), strings.Join(c.want, "\n"))
 		}
@@ -193,7 +193,7 @@ func TestCopiesThatAreWanted(t *testing.T) {
 			k.Nodes = append(k.Nodes, NodeState{Node: n, Live: n != c.dead})
 		}
 		got := ""
-		conditions, _ := Attention(k, nil)
+		conditions, _, _ := Attention(k, nil)
 		for _, x := range conditions {
 			got += string(x.Code) + " " + x.Subject
 		}
@@ -207,17 +207,17 @@ func TestALearnerOnItsWayNeedsNobody(t *testing.T) {
 	w := newWorld(t, "a", "b", "c")
 	w.declare("q", 3, "a", "b")
 	k := Known{Now: 5, View: w.s.View(), Nodes: []NodeState{{Node: "a", Live: true}, {Node: "b", Live: true}, {Node: "c", Live: true}}}
-	if got, _ := Attention(k, nil); len(got) != 1 || got[0].Code != UnderReplicated {
+	if got, _, _ := Attention(k, nil); len(got) != 1 || got[0].Code != UnderReplicated {
 		t.Errorf("a copy is missing: %+v", got)
 	}
 	p := ident.Partition{Incarnation: 1}
 	w.do(catalog.AddLearner(p, 1, catalog.Member{Node: "c", Store: ident.StoreID{'c'}}))
-	if got, _ := Attention(k, nil); len(got) != 0 {
+	if got, _, _ := Attention(k, nil); len(got) != 0 {
 		t.Errorf("it learns: %+v", got)
 	}
 	// b comes back with another store: its place is kept, and nobody is there.
 	w.do(catalog.ReplaceNode(ident.StoreID{'b'}, catalog.Node{Name: "b", Store: ident.StoreID{'x'}, Boot: 1}))
-	if got, _ := Attention(k, nil); len(got) != 1 || got[0].Subject != "too few without b" {
+	if got, _, _ := Attention(k, nil); len(got) != 1 || got[0].Subject != "too few without b" {
 		t.Errorf("a store was replaced: %+v", got)
 	}
 }
@@ -230,26 +230,26 @@ func TestAttentionIsShortAndRemembers(t *testing.T) {
 		w.declare(fmt.Sprintf("q%04d", i), 3, "a", "b", "c")
 	}
 	k := Known{Now: 100, View: w.s.View(), Nodes: []NodeState{{Node: "a", Live: true}, {Node: "b", Live: true}, {Node: "c"}}}
-	first, total := Attention(k, nil)
+	first, total, _ := Attention(k, nil)
 	if total != 1 || first[0].Partitions != n || !strings.HasSuffix(first[0].What, ": q0000; q0001; q0002; q0003; q0004; …") {
 		t.Fatalf("%d conditions: %+v", total, first)
 	}
 	k.Now, k.Nodes[0].Blocked = 200, true
-	second, _ := Attention(k, first)
+	second, _, _ := Attention(k, first)
 	if len(second) != 2 || second[0].Since != 100 || second[1].Code != DiskLow || second[1].Since != 200 {
 		t.Errorf("later: %+v", second)
 	}
 	k.Nodes[2].Live, k.Nodes[0].Blocked = true, false
-	if third, _ := Attention(k, second); len(third) != 0 {
+	if third, _, _ := Attention(k, second); len(third) != 0 {
 		t.Errorf("what is over is said: %+v", third)
 	}
 	for i := range n {
 		k.Waits = append(k.Waits, Waiting{Partition: ident.Partition{Incarnation: uint64(n - i)}, Since: 7})
 	}
-	waits, total := Attention(k, nil)
+	waits, total, _ := Attention(k, nil)
 	slices.Reverse(k.Waits)
 	slices.Reverse(k.Nodes)
-	if again, _ := Attention(k, nil); total != n || len(waits) != MaxConditions || waits[0].Subject != "q0000" || waits[0].Since != 7 || !reflect.DeepEqual(waits, again) {
+	if again, _, _ := Attention(k, nil); total != n || len(waits) != MaxConditions || waits[0].Subject != "q0000" || waits[0].Since != 7 || !reflect.DeepEqual(waits, again) {
 		t.Errorf("%d of %d: %+v", len(waits), total, waits[0])
 	}
 }
@@ -268,7 +268,7 @@ func TestConditionsBeginWhenTheirCauseDid(t *testing.T) {
 	k.Nodes[0].Blocked, k.Nodes[0].Since = true, 300
 	k.Nodes[1].Live, k.Nodes[1].Since = false, 500
 	k.Nodes[2].Closed, k.Nodes[2].Since = true, 700
-	got, _ := Attention(k, nil)
+	got, _, _ := Attention(k, nil)
 	since := map[Code]int64{}
 	for _, c := range got {
 		since[c.Code] = c.Since
@@ -277,7 +277,7 @@ func TestConditionsBeginWhenTheirCauseDid(t *testing.T) {
 		t.Errorf("since %v", since)
 	}
 	k.Nodes[2].Closed = false
-	got, _ = Attention(k, nil)
+	got, _, _ = Attention(k, nil)
 	if i := slices.IndexFunc(got, func(c Condition) bool { return c.Code == QuorumCritical }); i < 0 || got[i].Since != 500 {
 		t.Errorf("%+v", got)
 	}

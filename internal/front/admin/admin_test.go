@@ -202,7 +202,7 @@ func (f *fake) Metrics() Metrics {
 		Gateway: GatewayMetrics{Published: 11, Blocked: true},
 		Replicas: ReplicaMetrics{
 			States: map[State]uint64{Serving: 2}, LostFollowers: map[string]uint64{"b": 1}, Lag: map[string]uint64{"c": 4},
-			HeldFollowers: map[string]uint64{"b": 1}, Replaced: map[string]uint64{"c": 2},
+			Learners: 8, HeldFollowers: map[string]uint64{"b": 1}, Replaced: map[string]uint64{"c": 2},
 		},
 		Changes: ChangeMetrics{
 			Owners: map[Change]uint64{{"failover", "no heartbeat"}: 3}, Suspicions: map[string]uint64{"no heartbeat": 2}, Cleared: 1,
@@ -486,7 +486,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		`tanist_owner_changes_total{cause="no heartbeat",workflow="failover"} 3`, `tanist_suspicions_total{symptom="no heartbeat"} 2`,
 		`tanist_owner_change_phase_seconds_bucket{phase="seal",le="0.0025"} 0`, `tanist_owner_change_phase_seconds_bucket{phase="seal",le="0.005"} 1`,
 		`tanist_owner_change_phase_seconds_count{phase="confirm"} 0`, "tanist_unavailable_seconds_total 0.5", "tanist_cut_entries_total 6",
-		`tanist_followers_lost{node="b"} 1`, `tanist_followers_held{node="b"} 1`, `tanist_followers_to_replace{node="c"} 2`,
+		"tanist_learners 8", `tanist_followers_lost{node="b"} 1`, `tanist_followers_held{node="b"} 1`, `tanist_followers_to_replace{node="c"} 2`,
 		`tanist_follower_lag_entries{node="c"} 4`, "tanist_suspicions_cleared_total 1", "# HELP tanist_messages_unknown_total",
 		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ",
 	} {

@@ -180,6 +180,8 @@ type Copy struct {
 	Durable  uint64 `json:"durable"` // position up to which it has been synced
 	Lag      uint64 `json:"lag"`     // entries behind the owner's tail
 	Health   string `json:"health"`  // as a node's, or "damaged", "missing" or "unreachable"
+	// Moved is, of a copy that catches up from far, when it last came further, in milliseconds since 1970.
+	Moved int64 `json:"moved,omitempty"`
 	// CouldLead says whether it could own if the owner was lost now, as far as is known; WhyNot why it could not.
 	CouldLead bool   `json:"could_lead"`
 	WhyNot    string `json:"why_not,omitempty"`

@@ -119,4 +119,5 @@ type ReplicaMetrics struct {
 	// behind what this node owns.
 	LostFollowers, HeldFollowers, Replaced map[string]uint64
 	Lag                                    map[string]uint64
+	Learners                               uint64 // copies that catch up with owned partitions
 }

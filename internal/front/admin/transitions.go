@@ -27,6 +27,7 @@ func (w Which) Matches(vhost, resource string) bool {
 type Attention struct {
 	Conditions []control.Condition `json:"conditions"` // the most pressing first, at most control.MaxConditions
 	Total      int                 `json:"total"`      // how many there are
+	Needing    int                 `json:"needing"`    // of them; the others, which come last, need nobody
 	Node       string              `json:"node"`       // that answered
 	// Silent are nodes that said nothing of themselves: what only they know is missing.
 	Silent []string `json:"silent,omitempty"`
