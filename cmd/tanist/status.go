@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -209,6 +210,9 @@ func printPartition(w io.Writer, p admin.Partition) error {
 	if p.Transition != "" {
 		fmt.Fprintf(w, "  a change of owner is under way: tanist evidence %s\n", p.Transition)
 	}
+	for _, line := range placesOf(p, time.Now()) {
+		fmt.Fprintf(w, "  %s\n", admin.Visible(line))
+	}
 	var rows [][]string
 	reached := 0
 	for _, c := range p.Copies {
@@ -224,6 +228,47 @@ func printPartition(w io.Writer, p admin.Partition) error {
 		fmt.Fprintf(w, "  nothing is confirmed: %d in reach of the %d that a confirm needs; publishes are refused until more nodes are back\n", reached, p.W)
 	}
 	return table(w, "COPY ROLE POSITION OFFSET DURABLE LAG HEALTH LEADS", rows)
+}
+
+// placesOf says what becomes of the places of followers that are not simply there, how far learners are, and what is yet to do beside.
+func placesOf(p admin.Partition, now time.Time) (out []string) {
+	for _, h := range p.Held {
+		text := h.Node
+		if h.Since != 0 {
+			text += fmt.Sprintf(" is away since %s", time.UnixMilli(h.Since).Format(time.DateTime))
+		}
+		text += ": " + h.What
+		if h.Kept {
+			text += fmt.Sprintf(" for another %v, until %s", max(0, time.UnixMilli(h.Until).Sub(now)).Round(time.Second), time.UnixMilli(h.Until).Format(time.TimeOnly))
+		}
+		switch {
+		case h.Learner != "":
+			text += "; " + h.Learner + " learns in its stead"
+		case !h.Kept:
+			text += "; no node learns in its stead yet"
+		}
+		out = append(out, text)
+	}
+	owned := uint64(0)
+	for _, c := range p.Copies {
+		if c.Node == p.Owner {
+			owned = c.Position
+		}
+	}
+	for _, c := range p.Copies {
+		if c.Moved == 0 || !answers(c) {
+			continue
+		}
+		text := fmt.Sprintf("%s has caught up %d of %s", c.Node, c.Position, plural(int(owned), "entry"))
+		if owned > 0 {
+			text += fmt.Sprintf(" (%d %%)", 100*min(c.Position, owned)/owned)
+		}
+		out = append(out, text+fmt.Sprintf(", and came further %v ago", max(0, now.Sub(time.UnixMilli(c.Moved))).Round(time.Second)))
+	}
+	if len(p.Changing) > 0 {
+		out = append(out, "yet to do: "+strings.Join(p.Changing, "; "))
+	}
+	return out
 }
 
 // leads says whether a copy owns, or could if the owner was lost now, or why it could not.

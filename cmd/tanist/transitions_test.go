@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,7 +125,7 @@ func TestNamesAreShownAsTheyAre(t *testing.T) {
 	r := report{
 		Resources:  []admin.Resource{{Name: name, VHost: name, Arguments: map[string]string{"x-dead-letter-exchange": name}}},
 		Partitions: []admin.Partition{{Resource: name, Reason: name, Copies: []admin.Copy{{WhyNot: name}}}},
-		Attention:  admin.Attention{Total: 1, Conditions: []control.Condition{{Subject: name, What: name, Ends: name, Next: name}}},
+		Attention:  admin.Attention{Total: 1, Needing: 1, Conditions: []control.Condition{{Subject: name, What: name, Ends: name, Next: name}}},
 	}
 	var out bytes.Buffer
 	for _, err := range []error{
@@ -138,6 +139,35 @@ func TestNamesAreShownAsTheyAre(t *testing.T) {
 	}
 	if bytes.ContainsRune(out.Bytes(), '\x1b') || bytes.ContainsRune(out.Bytes(), '\u202e') || bytes.IndexByte(out.Bytes(), 0xff) >= 0 || strings.Count(out.String(), `a\x1b[31m\x0ab\u202e\xff`) < 15 {
 		t.Error(out.String())
+	}
+}
+
+// TestPlacesAreTold: what becomes of a follower that is away, how far a learner is, and what is wished and not so yet.
+func TestPlacesAreTold(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.Local)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	p := admin.Partition{
+		Owner: "n1", Changing: []string{"n4 is learning what the others hold", "the copy on n3 is to leave"},
+		Held: []admin.HeldPlace{
+			{Node: "n2", Kept: true, What: "its place is kept", Since: ago(time.Minute), Until: ago(-4 * time.Minute)},
+			{Node: "n3", What: "its hold is over", Since: ago(10 * time.Minute), Learner: "n4"},
+			{Node: "n5", What: "its node was removed"},
+		},
+		Copies: []admin.Copy{
+			{Node: "n1", Role: "owner", Position: 400, Health: "ok"},
+			{Node: "n4", Role: "learner", Position: 100, Moved: ago(2 * time.Second), Health: "ok"},
+			{Node: "n6", Role: "learner", Moved: ago(2 * time.Second), Health: "unreachable"},
+		},
+	}
+	want := []string{
+		"n2 is away since 2026-11-30 11:59:00: its place is kept for another 4m0s, until 12:04:00",
+		"n3 is away since 2026-11-30 11:50:00: its hold is over; n4 learns in its stead",
+		"n5: its node was removed; no node learns in its stead yet",
+		"n4 has caught up 100 of 400 entries (25 %), and came further 2s ago",
+		"yet to do: n4 is learning what the others hold; the copy on n3 is to leave",
+	}
+	if got := placesOf(p, now); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -161,7 +191,7 @@ func TestARefusalIsTold(t *testing.T) {
 
 func TestAttentionIsTold(t *testing.T) {
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.Local)
-	a := admin.Attention{Total: 3, Silent: []string{"n3"}, Conditions: []control.Condition{
+	a := admin.Attention{Total: 3, Needing: 3, Silent: []string{"n3"}, Conditions: []control.Condition{
 		{Code: control.StoreClosed, Subject: "n1", What: "its store takes no more writes", Since: now.Add(-90 * time.Second).UnixMilli(), Limit: control.StorageFault, Ends: "it is started again", Next: "tanist node list"},
 		{Code: control.CertificateExpiring, Subject: "n2", What: "its certificate ends", Since: now.UnixMilli(), Ends: "it has renewed it", Next: "tanist node list"},
 	}}

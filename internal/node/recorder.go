@@ -74,7 +74,7 @@ func (b *backend) attention(g *gathered, k control.Known) admin.Attention {
 // Picture implements console.Backend.
 func (b *backend) Picture(ctx context.Context) (p console.Picture, err error) {
 	var told gathered
-	if err = b.survey(ctx, 0, func(g *gathered, k control.Known) {
+	if err = b.survey(ctx, glance, func(g *gathered, k control.Known) {
 		told = *g
 		p.Attention, p.Partitions = b.attention(g, k), g.partitions(k)
 	}); err != nil {

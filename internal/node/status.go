@@ -158,7 +158,7 @@ func worse(a, b admin.State) admin.State {
 // Partitions implements admin.Backend.
 func (b *backend) Partitions(ctx context.Context) ([]admin.Partition, error) {
 	var out []admin.Partition
-	err := b.survey(ctx, 0, func(g *gathered, k control.Known) { out = g.partitions(k) })
+	err := b.survey(ctx, glance, func(g *gathered, k control.Known) { out = g.partitions(k) })
 	return out, err
 }
 

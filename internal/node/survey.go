@@ -66,6 +66,8 @@ const (
 	// stepTime bounds how long a check waits for copies that are on their way to hold what their owners had when it began: under load a
 	// copy is always a little behind, by what is being synced there.
 	stepTime = time.Second
+	// glance is the same of a look at how things stand: what a copy lacks for the length of a sync is not worth telling.
+	glance = 100 * time.Millisecond
 	// stepAgain is how often they are asked again.
 	stepAgain = 20 * time.Millisecond
 )

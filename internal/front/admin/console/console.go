@@ -275,7 +275,7 @@ type other struct{ Name, URL string }
 
 func frameOf(p *page, s *sample, r *http.Request, body any) frame {
 	f := frame{
-		Title: p.title, Place: p.place, Node: s.Overview.Node, Version: s.Overview.Version, At: s.at, Alerts: s.Attention.Total, Body: body,
+		Title: p.title, Place: p.place, Node: s.Overview.Node, Version: s.Overview.Version, At: s.at, Alerts: s.Attention.Needing, Body: body,
 	}
 	if t, ok := body.(interface{ title() string }); ok {
 		f.Title = t.title()

@@ -110,6 +110,12 @@ func whole() *fake {
 	}
 	waits := part("events", "stream", "2/0", "n2", admin.Waiting, copies("n2", 77, "n2"))
 	waits.Reason = "1 of 2 answers needed"
+	orders := part("orders", "queue", "1/0", "n1", admin.Serving, queue)
+	orders.Held = []admin.HeldPlace{
+		{Node: "n2", Kept: true, What: "its place is kept", Since: noon.Add(-time.Minute).UnixMilli(), Until: noon.Add(4 * time.Minute).UnixMilli()},
+		{Node: "n3", What: "its node is draining", Learner: "n4"},
+	}
+	orders.Changing = []string{"n4 is learning what the others hold", "its policy is still majority_durable"}
 	return &fake{
 		picture: Picture{
 			Overview: admin.Overview{
@@ -122,13 +128,16 @@ func whole() *fake {
 				{Name: "n3", AMQP: "10.0.0.3:5672", Admin: "10.0.0.3:15672", Live: true, Votes: true, Controller: true, Health: "ok", Zone: "west"},
 			},
 			Resources: []admin.Resource{
-				{Name: "orders", VHost: "/", Kind: "queue", Incarnation: 1, Durable: true, Policy: "majority_durable", Partitions: 1, State: admin.Serving, Ready: 1200, Unsettled: 34, Consumers: 2, Bytes: 1 << 20, Arguments: map[string]string{"x-max-length": "5000"}},
-				{Name: "events", VHost: "/", Kind: "stream", Incarnation: 2, Durable: true, Policy: "majority_durable", Partitions: 1, State: admin.Waiting},
+				{Name: "orders", VHost: "/", Kind: "queue", Incarnation: 1, Durable: true, Policy: "majority_durable", Copies: 3, Partitions: 1, State: admin.Serving, Ready: 1200, Unsettled: 34, Consumers: 2, Bytes: 1 << 20, Arguments: map[string]string{"x-max-length": "5000"}},
+				{Name: "events", VHost: "/", Kind: "stream", Incarnation: 2, Durable: true, Policy: "majority_durable", Copies: 3, Partitions: 1, State: admin.Waiting},
 			},
-			Partitions: []admin.Partition{part("orders", "queue", "1/0", "n1", admin.Serving, queue), waits},
-			Attention: admin.Attention{Node: "n1", Total: 1, Silent: []string{"n2"}, Conditions: []control.Condition{{
+			Partitions: []admin.Partition{orders, waits},
+			Attention: admin.Attention{Node: "n1", Total: 2, Needing: 1, Silent: []string{"n2"}, Conditions: []control.Condition{{
 				Code: control.WaitingForCopies, Subject: "events", What: "1 of 2 answers needed; missing: n2", Since: noon.Add(-time.Minute).UnixMilli(),
 				Limit: control.MissingQuorum, Ends: "copies that are missing answer: n2", Next: "tanist status events",
+			}, {
+				Code: control.HoldRunning, Subject: "without n2", What: "copies enough are left, and the place of who is away is kept: orders", Notice: true,
+				Ends: "n2 is back, or another node has learned in its place", Next: "tanist node list", Partitions: 1,
 			}}},
 		},
 		all: []*evidence.Evidence{record()},

@@ -220,6 +220,7 @@ type overviewBody struct {
 	Unheard     int // queues and streams whose owners did not answer
 	Conditions  []control.Condition
 	MoreAlerts  int
+	Needing     int
 	Nodes       []nodeCard
 	Rows        []row
 	MoreRows    int
@@ -245,6 +246,7 @@ func showOverview(_ context.Context, _ *Console, s *sample, _ *http.Request) (an
 		}
 	}
 	b.Conditions = s.Attention.Conditions[:min(len(s.Attention.Conditions), 4)]
+	b.Needing = s.Attention.Needing
 	b.MoreAlerts = s.Attention.Total - len(b.Conditions)
 	b.MoreRows = len(b.Rows) - min(len(b.Rows), overviewRows)
 	b.Rows = b.Rows[:min(len(b.Rows), overviewRows)]
