@@ -237,14 +237,14 @@ func placesOf(p admin.Partition, now time.Time) (out []string) {
 		if h.Since != 0 {
 			text += fmt.Sprintf(" is away since %s", time.UnixMilli(h.Since).Format(time.DateTime))
 		}
-		text += ": " + h.What
-		if h.Kept {
+		text += ": " + h.Why
+		if h.Until != 0 {
 			text += fmt.Sprintf(" for another %v, until %s", max(0, time.UnixMilli(h.Until).Sub(now)).Round(time.Second), time.UnixMilli(h.Until).Format(time.TimeOnly))
 		}
 		switch {
 		case h.Learner != "":
 			text += "; " + h.Learner + " learns in its stead"
-		case !h.Kept:
+		case h.Until == 0:
 			text += "; no node learns in its stead yet"
 		}
 		out = append(out, text)

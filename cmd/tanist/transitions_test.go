@@ -148,10 +148,10 @@ func TestPlacesAreTold(t *testing.T) {
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
 	p := admin.Partition{
 		Owner: "n1", Changing: []string{"n4 is learning what the others hold", "the copy on n3 is to leave"},
-		Held: []admin.HeldPlace{
-			{Node: "n2", Kept: true, What: "its place is kept", Since: ago(time.Minute), Until: ago(-4 * time.Minute)},
-			{Node: "n3", What: "its hold is over", Since: ago(10 * time.Minute), Learner: "n4"},
-			{Node: "n5", What: "its node was removed"},
+		Held: []admin.Held{
+			{Node: "n2", Why: "its place is kept", Since: ago(time.Minute), Until: ago(-4 * time.Minute)},
+			{Node: "n3", Why: "its hold is over", Since: ago(10 * time.Minute), Learner: "n4"},
+			{Node: "n5", Why: "its node was removed"},
 		},
 		Copies: []admin.Copy{
 			{Node: "n1", Role: "owner", Position: 400, Health: "ok"},

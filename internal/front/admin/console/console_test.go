@@ -111,9 +111,9 @@ func whole() *fake {
 	waits := part("events", "stream", "2/0", "n2", admin.Waiting, copies("n2", 77, "n2"))
 	waits.Reason = "1 of 2 answers needed"
 	orders := part("orders", "queue", "1/0", "n1", admin.Serving, queue)
-	orders.Held = []admin.HeldPlace{
-		{Node: "n2", Kept: true, What: "its place is kept", Since: noon.Add(-time.Minute).UnixMilli(), Until: noon.Add(4 * time.Minute).UnixMilli()},
-		{Node: "n3", What: "its node is draining", Learner: "n4"},
+	orders.Held = []admin.Held{
+		{Node: "n2", Why: "its place is kept", Since: noon.Add(-time.Minute).UnixMilli(), Until: noon.Add(4 * time.Minute).UnixMilli()},
+		{Node: "n3", Why: "its node is draining", Learner: "n4"},
 	}
 	orders.Changing = []string{"n4 is learning what the others hold", "its policy is still majority_durable"}
 	return &fake{
