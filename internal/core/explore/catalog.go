@@ -26,6 +26,7 @@ type explorer struct {
 	ties     []ident.Partition // under which the choice between equals falls differently
 	told     []string
 	telling  bool
+	plain    bool // nothing is left out that is left out of all other searches: tests compare the two
 }
 
 func newExplorer(b Bounds, f Fault) *explorer {

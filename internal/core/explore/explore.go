@@ -16,7 +16,7 @@
 // whatever the other has sealed meanwhile (Bounds.Overlap).
 //
 // Searches leave schedules out where others tell the same. States that differ only in which node is which are one (key.go); what only its receiver
-// would drop is dropped, and what says nothing is heard, at once (world.go). Bounds.Direct and Bounds.Lazy leave out more, for the reasons in direct.go
+// would drop is dropped, and what says nothing is heard, at once, or forgotten before anybody hears it (world.go). Bounds.Direct and Bounds.Lazy leave out more, for the reasons in direct.go
 // and lazy.go, which key_test.go and reduce_test.go hold against searches without.
 //
 // What is simpler here: a log is read at once, but for the place of a cut; a batch holds one entry; a state machine has nothing to load;
@@ -25,7 +25,6 @@
 package explore
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,7 +63,11 @@ type Bounds struct {
 	Direct bool
 	// Lazy, beside Direct, has what is written become durable when something depends on that, and not earlier (lazy.go).
 	Lazy bool
-	// Watch is told, before the steps after so many, how many states there are and how many of them are new; nil: nobody is.
+	// Deep has the steps of the state taken that was come to last, so that few states wait for that: what millions of states need is little memory,
+	// and the schedule that breaks a rule is not the shortest.
+	Deep bool
+	// Watch is told, before the steps after so many, how many states there are and how many of them are new; with Deep, each million states,
+	// how long the longest schedule is and how many states wait for their steps to be taken. nil: nobody is.
 	Watch func(depth, states, fresh int)
 }
 
@@ -72,7 +75,7 @@ type Bounds struct {
 type Result struct {
 	States  int // that differ, exchangeable followers taken as the same
 	Steps   int // taken, also to states that were known
-	Depth   int // of the longest shortest schedule
+	Depth   int // of the longest shortest schedule; with Deep, of the longest that was gone
 	Clogged int // steps that were not taken because of Queue
 	// Complete says that every state within the bounds was seen.
 	Complete bool
@@ -89,9 +92,12 @@ type visited struct {
 	action Action
 }
 
-// Search goes through all schedules within bounds, shortest first. The error says that a step of Begin cannot be taken, or that the bounds
-// contradict each other.
+// Search goes through all schedules within bounds, shortest first if not Deep. The error says that a step of Begin cannot be taken, or that the
+// bounds contradict each other.
 func Search(b Bounds, f Fault) (Result, error) {
+	if b.Deep && b.Depth > 0 {
+		return Result{}, errors.New("a search that goes deepest first has no greatest depth")
+	}
 	x := newExplorer(b, f)
 	w := x.begin()
 	x.unbound()
@@ -115,8 +121,12 @@ func Search(b Bounds, f Fault) (Result, error) {
 	if a := w.cat.v.a; b.Lazy && (!b.Direct || wOf(a, a.Eligible()) < 2) {
 		return Result{}, errors.New("a lazy search is a direct one, and needs more than one copy to confirm")
 	}
-	s := search{x: x, known: map[[16]byte]struct{}{}, r: Result{Seen: map[string]int{}}}
-	s.run(w)
+	s := search{x: x, r: Result{Seen: map[string]int{}}}
+	if b.Deep {
+		s.deep(w)
+	} else {
+		s.run(w)
+	}
 	if s.r.Violation != "" {
 		s.r.Schedule = append(slices.Clone(b.Begin), s.r.Schedule...)
 	}
@@ -125,20 +135,21 @@ func Search(b Bounds, f Fault) (Result, error) {
 
 type search struct {
 	x     *explorer
-	known map[[16]byte]struct{}
+	known prints
 	trail []visited
 	r     Result
 }
 
 // place is a state whose steps are to be taken.
 type place struct {
-	w  *world
-	at int32
+	w     *world
+	at    int32
+	steps int32
 }
 
 func (s *search) run(first *world) {
 	level := []place{}
-	if !s.add(first, -1, Action{}, &level) {
+	if !s.add(first, place{at: -1}, Action{}, &level) {
 		return
 	}
 	for depth := 0; len(level) > 0; depth++ {
@@ -162,6 +173,25 @@ func (s *search) run(first *world) {
 	s.r.Complete = s.r.Clogged == 0
 }
 
+// deep takes the steps of the state that it came to last.
+func (s *search) deep(first *world) {
+	const often = 1_000_000
+	todo := []place{}
+	more := s.add(first, place{at: -1}, Action{}, &todo)
+	for next := often; more && len(todo) > 0; {
+		p := todo[len(todo)-1]
+		todo[len(todo)-1] = place{}
+		todo = todo[:len(todo)-1]
+		s.r.Depth = max(s.r.Depth, int(p.steps)-1)
+		more = s.expand(p, &todo)
+		if watch := s.x.bounds.Watch; watch != nil && s.r.States >= next {
+			watch(s.r.Depth, s.r.States, len(todo))
+			next += often
+		}
+	}
+	s.r.Complete = more && s.r.Clogged == 0
+}
+
 // expand takes every step from a state. It returns false where the search ends.
 func (s *search) expand(p place, next *[]place) bool {
 	rests := true
@@ -179,7 +209,7 @@ func (s *search) expand(p place, next *[]place) bool {
 			continue
 		}
 		s.r.Steps++
-		if !s.add(w, p.at, a, next) {
+		if !s.add(w, p, a, next) {
 			return false
 		}
 	}
@@ -194,16 +224,13 @@ func (s *search) expand(p place, next *[]place) bool {
 }
 
 // add notes a state if it is new. It returns false where the search ends.
-func (s *search) add(w *world, parent int32, a Action, to *[]place) bool {
-	sum := sha256.Sum256(w.key())
-	key := [16]byte(sum[:16])
-	if _, ok := s.known[key]; ok && w.broken == "" {
+func (s *search) add(w *world, from place, a Action, to *[]place) bool {
+	if !s.known.add(w.key()) && w.broken == "" {
 		return true
 	}
-	s.known[key] = struct{}{}
 	s.r.States++
 	at := int32(len(s.trail))
-	s.trail = append(s.trail, visited{parent, a})
+	s.trail = append(s.trail, visited{from.at, a})
 	if w.broken != "" {
 		s.r.Violation = w.broken
 		s.r.Schedule = s.schedule(at)
@@ -213,7 +240,7 @@ func (s *search) add(w *world, parent int32, a Action, to *[]place) bool {
 	if s.x.bounds.States > 0 && s.r.States >= s.x.bounds.States {
 		return false
 	}
-	*to = append(*to, place{w, at})
+	*to = append(*to, place{w, at, from.steps + 1})
 	return true
 }
 

@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -175,13 +176,31 @@ func TestFull(t *testing.T) {
 		t.Fatalf("EXPLORE_FULL %q: want a number of states, or 0", text)
 	}
 	b := reduced(full)
-	b.States = states
+	b.Deep, b.States = true, states
 	began := time.Now()
-	b.Watch = func(depth, states, fresh int) {
-		t.Logf("after %d steps: %d states, %d of them new, %v", depth, states, fresh, time.Since(began).Round(time.Second))
+	b.Watch = func(depth, states, todo int) {
+		t.Logf("%d states, up to %d deep, %d to do, %v", states, depth, todo, time.Since(began).Round(time.Second))
 	}
 	if r := search(t, b); states == 0 && !r.Complete {
 		t.Error("not complete")
+	}
+}
+
+// TestDeepestFirst sees the same states in another order, and finds what is planted.
+func TestDeepestFirst(t *testing.T) {
+	b := reduced(featured["a lost store and two controllers"])
+	first, err := explore.Search(b, explore.NoFault)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Deep = true
+	deep, err := explore.Search(b, explore.NoFault)
+	if err != nil || !deep.Complete || deep.States != first.States || deep.Steps != first.Steps || !maps.Equal(deep.Seen, first.Seen) {
+		t.Errorf("deepest first: %+v, %v; shortest first: %+v", deep, err, first)
+	}
+	b.Depth = 1
+	if _, err := explore.Search(b, explore.NoFault); err == nil {
+		t.Error("a greatest depth is taken")
 	}
 }
 

@@ -45,7 +45,7 @@ func (w *world) key() []byte {
 // signature is a node's own state, whichever of the nodes it is.
 func (w *world) signature(n *node) []byte {
 	if n.own == nil {
-		n.own = n.encode(nil, func(ident.StoreID) byte { return 0 })
+		n.own = n.encode(nil, func(ident.StoreID) byte { return 0 }, w.x.spare())
 	}
 	place := byte(0)
 	if a := w.cat.v.a; a.Owner.Node == nodeName(n.index) {
@@ -113,13 +113,17 @@ func (w *world) encodeNode(b []byte, n *node, perm int, store func(ident.StoreID
 		b = append(b, bits(w.cat.v.a.Pending != nil && w.cat.v.a.Pending.ID == r.id))
 	}
 	if n.enc[perm] == nil {
-		n.enc[perm] = n.encode(nil, store)
+		n.enc[perm] = n.encode(nil, store, w.x.spare())
 	}
 	return append(b, n.enc[perm]...)
 }
 
-func (n *node) encode(b []byte, store func(ident.StoreID) byte) []byte {
-	b = append(b, bits(n.up, n.step != nil, n.change != nil, n.early), n.store, byte(n.boot), byte(n.disk.promise), byte(n.disk.role), byte(n.disk.epoch),
+func (n *node) encode(b []byte, store func(ident.StoreID) byte, spare bool) []byte {
+	role, epoch := n.disk.role, n.disk.epoch
+	if n.disk.promise > epoch && role != partition.None {
+		role, epoch = partition.Sealed, 0 // that it becomes whatever role it had (partition.Open)
+	}
+	b = append(b, bits(n.up, n.step != nil, n.change != nil, n.early), n.store, byte(n.boot), byte(n.disk.promise), byte(role), byte(epoch),
 		byte(n.disk.snapshot.end().Position), byte(len(n.sealing)))
 	b = n.disk.log.append(b)
 	for _, r := range n.sealing {
@@ -129,7 +133,7 @@ func (n *node) encode(b []byte, store func(ident.StoreID) byte) []byte {
 		return b
 	}
 	b = n.log.append(b)
-	b = n.copy.AppendState(b, store)
+	b = n.copy.AppendState(b, store, !spare)
 	if n.follows() {
 		b = append(b, byte(n.saidHeld))
 	}
@@ -147,7 +151,15 @@ func (n *node) encode(b []byte, store func(ident.StoreID) byte) []byte {
 		if of[i].learner {
 			learner = 1
 		}
-		b = of[i].AppendState(append(b, store(of[i].Store), learner))
+		if b = append(b, store(of[i].Store), learner); !spare {
+			b = of[i].AppendState(b)
+			continue
+		}
+		durable := of[i].Durable()
+		if durable < n.copy.Floor() {
+			durable = 0
+		}
+		b = append(b, bits(of[i].learner && of[i].Standing()), byte(durable))
 	}
 	return b
 }
@@ -188,7 +200,9 @@ func (w *world) encodeProposals(b []byte, perm int, store func(ident.StoreID) by
 		evidence := slices.Clone(p.m.Evidence)
 		slices.SortFunc(evidence, func(x, y catalog.Evidence) int { return int(store(x.Store)) - int(store(y.Store)) })
 		for _, e := range evidence {
-			one = append(one, store(e.Store), byte(e.Position))
+			if e.Position >= p.m.Floor { // else it is none
+				one = append(one, store(e.Store), byte(e.Position))
+			}
 		}
 		all = append(all, one)
 	}

@@ -20,6 +20,23 @@ package explore
 //     advanced). So, as long as no rule is broken, it changes nothing.
 //
 // TestReductions finds that both come to the same.
+//
+// So what a copy knows to be confirmed is no part of a lazy state but in an owner that serves, and answers to seals do not tell it. Nor are:
+//
+//   - what an owner has heard of another copy below its floor: it neither confirms more nor is evidence for a change, and what that copy reports
+//     next is above it. How far an owner has fed a copy is where that copy's log ends, while it follows;
+//   - the role that a disk has below its promise: after a crash the copy is sealed, whichever it was, and obeys no owner below the promise. The epoch
+//     of a sealed copy's last role, and the one that an earlier run owned: what they would refuse, the promise refuses already;
+//   - an answer of an earlier run where the same store has answered again with the same log: it chooses as the new one does, or an instance that is
+//     gone, which the catalog refuses.
+//
+// And a copy that has promised the epoch of the pending transition to another one answers the new one's seal at once, where two controllers may
+// act: it changes nothing but that there is one more answer, and a choice goes by any of those that were given (repeat).
+//
+// TestNothingIsMissed finds that this leaves out nothing, and TestEqualKeysBehaveAlike that states which are taken as one go on as one.
+
+// spare reports whether what decides nothing in a lazy search is left out.
+func (x *explorer) spare() bool { return x.bounds.Lazy && !x.plain }
 
 // pressed reports whether a node's writes are to become durable in steps: a cut or a role waits behind them.
 func (n *node) pressed() bool {
@@ -48,11 +65,14 @@ func (w *world) reportable(o, c *node, f *feed, upTo uint64) bool {
 	if upTo < c.copy.Durable().Position || upTo > c.log.end().Position || o.pressed() {
 		return false
 	}
-	known := uint64(0)
-	if f.Standing() {
-		known = f.Durable()
+	if !w.x.spare() {
+		known := uint64(0)
+		if f.Standing() {
+			known = f.Durable()
+		}
+		return upTo > known && (o.learns() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
 	}
-	return upTo > known && (o.learns() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
+	return upTo > f.Durable() && (o.learns() && upTo >= o.copy.Floor() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
 }
 
 // reportLazily makes what is reported durable on both, and reports it.

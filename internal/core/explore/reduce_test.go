@@ -2,6 +2,7 @@ package explore
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/ident"
@@ -59,9 +60,9 @@ func (w *world) sight(all bool) string {
 }
 
 // sights are what the states within bounds show, and how many states there are.
-func sights(b Bounds, all bool) (seen map[string]bool, states int) {
+func sights(b Bounds, all, plain bool) (seen map[string]bool, states int) {
 	seen = map[string]bool{}
-	reach(b, (*world).key, func(w *world, _ string, known bool) {
+	reach(b, plain, (*world).key, func(w *world, _ string, known bool) {
 		if !known {
 			states++
 			seen[w.sight(all)] = true
@@ -100,12 +101,44 @@ func TestReductions(t *testing.T) {
 		queues, direct, lazy := b, b, b
 		direct.Direct = true
 		lazy.Direct, lazy.Lazy = true, true
-		q, nq := sights(queues, true)
-		d, nd := sights(direct, true)
+		q, nq := sights(queues, true, false)
+		d, nd := sights(direct, true, false)
 		compare(t, b, q, d, false)
-		d, _ = sights(direct, false)
-		l, nl := sights(lazy, false)
+		d, _ = sights(direct, false, false)
+		l, nl := sights(lazy, false, false)
 		compare(t, b, d, l, true)
 		t.Logf("%+v: %d states with queues, %d direct, %d lazy", b, nq, nd, nl)
+	}
+}
+
+// TestNothingIsMissed finds that searches which hear at once what says nothing, forget it, take what decides nothing as the same, and ask copies
+// at once that have promised, come to the same as those that do none of that.
+func TestNothingIsMissed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	bounds := []Bounds{
+		{Copies: 3, Epochs: 2, Crashes: 1},
+		{Copies: 3, Epochs: 1, Crashes: 1, Wipes: 1},
+		{Copies: 2, Epochs: 1},
+		{Copies: 3, Epochs: 2, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
+		{Copies: 3, Entries: 2, Epochs: 2, Crashes: 1, Suspect: true, Direct: true, Lazy: true},
+		{Copies: 3, Entries: 2, Epochs: 1, Crashes: 1, Wipes: 1, Direct: true, Lazy: true},
+	}
+	if os.Getenv("EXPLORE_WIDE") != "" {
+		bounds = append(
+			bounds,
+			Bounds{Copies: 3, Epochs: 3, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
+			Bounds{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
+			Bounds{Copies: 3, Entries: 3, Epochs: 2, Crashes: 1, Suspect: true, Direct: true, Lazy: true},
+			Bounds{Copies: 3, Entries: 3, Epochs: 1, Crashes: 1, Wipes: 1, Direct: true, Lazy: true},
+			Bounds{Copies: 2, Entries: 3, Epochs: 2, Suspect: true, Direct: true, Lazy: true},
+		)
+	}
+	for _, b := range bounds {
+		p, np := sights(b, false, true)
+		l, nl := sights(b, false, false)
+		compare(t, b, p, l, true)
+		t.Logf("%+v: %d states plainly, %d with less, %d sights", b, np, nl, len(l))
 	}
 }

@@ -278,9 +278,13 @@ func (w *world) seal(n *node, r request) {
 
 func (w *world) answerSeals(n *node) {
 	for _, r := range n.sealing {
-		w.answer(n, control.Answer{
+		a := control.Answer{
 			Transition: r.id, Instance: n.instance(), Tail: n.copy.Durable(), Confirmed: n.copy.Confirmed(), Damaged: n.copy.Damaged(),
-		})
+		}
+		if w.x.spare() {
+			a.Confirmed = 0
+		}
+		w.answer(n, a)
 	}
 	n.sealing = nil
 }
@@ -289,7 +293,24 @@ func (w *world) answerSeals(n *node) {
 func (w *world) answer(n *node, a control.Answer) {
 	w.tell("answers %s: %d, confirmed %d", a.Transition, a.Tail.Position, a.Confirmed)
 	if p := w.cat.v.a.Pending; p != nil && p.ID == a.Transition && !w.answered(n) {
-		w.answers[n.index] = append([]control.Answer{a}, w.answers[n.index]...)
+		before := w.answers[n.index]
+		if w.x.spare() && len(before) > 0 && before[0].Instance.Store == a.Instance.Store && before[0].Tail == a.Tail {
+			before = before[1:]
+		}
+		w.answers[n.index] = append([]control.Answer{a}, before...)
+	}
+}
+
+// repeat has copies answer at once, with Bounds.Lazy, that have promised the epoch of the pending transition to another one.
+func (w *world) repeat() {
+	p := w.cat.v.a.Pending
+	if p == nil || !w.x.spare() || !w.x.bounds.Overlap {
+		return
+	}
+	for i, n := range w.nodes {
+		if c := &n.copy; n.up && w.askable(n) && c.Promise() == p.Epoch && c.Epoch() < p.Epoch && !c.Applying() && c.Role() != partition.Owner {
+			w.seal(w.mine(i), request{p.Epoch, p.ID})
+		}
 	}
 }
 

@@ -71,6 +71,7 @@ func (w *world) take(a Action) *world {
 	if !n.act(a) {
 		return nil
 	}
+	n.repeat()
 	n.confirmTo()
 	n.discard()
 	n.overhear()

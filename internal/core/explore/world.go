@@ -288,10 +288,13 @@ func (w *world) discard() {
 	}
 }
 
-// overhear lets copies hear at once what says nothing to them: that a transition is recorded.
+// overhear lets copies hear at once what says nothing to them.
 func (w *world) overhear() {
+	if w.x.plain {
+		return
+	}
 	for i, n := range w.nodes {
-		for n.up && n.heard != w.cat.v && !n.copy.Applying() && w.idle(n, w.following(n)) {
+		for n.heard != nil && n.heard != w.cat.v && w.idle(n, w.following(n)) {
 			n = w.mine(i)
 			n.heard = w.following(n)
 		}
@@ -303,19 +306,37 @@ func (w *world) following(n *node) *version {
 	return w.versions[slices.Index(w.versions, n.heard)+1]
 }
 
-// idle reports whether a version says nothing to a node, but that a transition is recorded or withdrawn.
+// idle reports whether a version says nothing to a node: an epoch below its promise, or to another copy than the owner's no more than that a
+// transition is recorded or withdrawn, or that others come and go. What a node has heard says nothing more to it then.
 func (w *world) idle(n *node, v *version) bool {
 	was, is := n.heard.a, v.a
-	if was.Epoch != is.Epoch || (was.Pending == nil) == (is.Pending == nil) {
+	me := n.instance()
+	if !n.up {
+		me.Boot++ // as which it will hear it
+		if is.Epoch < n.disk.promise {
+			return true
+		}
+		return w.x.fault != SameEpoch && same(was, is, me)
+	}
+	if n.copy.Applying() {
 		return false
 	}
 	if n.copy.Role() != partition.Owner {
-		return is.Owner != n.instance()
+		return is.Epoch < n.copy.Promise() || same(was, is, me)
 	}
-	return is.Owner == n.instance() && n.copy.Epoch() == is.Epoch && len(is.Learners) == 0 && n.change == nil && w.x.fault != SurvivorsConfirm
+	return was.Epoch == is.Epoch && (was.Pending == nil) != (is.Pending == nil) &&
+		is.Owner == me && n.copy.Epoch() == is.Epoch && len(is.Learners) == 0 && n.change == nil && w.x.fault != SurvivorsConfirm
 }
 
-// forget drops the versions that every node has left behind.
+// same reports whether two versions want the same of a copy that does not own.
+func same(was, is *catalog.Assignment, me ident.Instance) bool {
+	before, _ := partition.RoleOf(was, me)
+	now, _ := partition.RoleOf(is, me)
+	return was.Epoch == is.Epoch && was.Owner == is.Owner && before == now && now != partition.Owner
+}
+
+// forget drops the versions that every node has left behind, and of those between them the ones that say no more than the one before, to whoever
+// is to hear them, than that a transition is recorded or withdrawn.
 func (w *world) forget() {
 	first := len(w.versions) - 1
 	for _, n := range w.nodes {
@@ -324,6 +345,18 @@ func (w *world) forget() {
 		}
 	}
 	w.versions = w.versions[first:]
+	for k := len(w.versions) - 2; k > 0 && !w.x.plain; k-- {
+		v := w.versions[k]
+		known := slices.ContainsFunc(w.nodes[:], func(n *node) bool { return n.heard == v })
+		if !known && alike(w.versions[k-1].a, v.a) {
+			w.versions = slices.Delete(slices.Clone(w.versions), k, k+1)
+		}
+	}
+}
+
+// alike reports whether two versions differ only in that a transition is pending, and no copy learns.
+func alike(x, y *catalog.Assignment) bool {
+	return x.Epoch == y.Epoch && x.Owner == y.Owner && len(x.Learners) == 0 && len(y.Learners) == 0 && slices.Equal(x.Followers, y.Followers)
 }
 
 // part ends the session of two nodes: what is on its way is lost.

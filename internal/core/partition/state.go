@@ -20,18 +20,26 @@ func (c *Copy) Clone() Copy {
 
 // AppendState appends the state as bytes: two copies with equal logs and equal bytes behave alike. What cannot decide anything any more
 // is left out, and so are logs, what their tails say beside the position, and the history starts of an assignment that is being
-// applied: its epoch stands for them. store numbers the stores that are named.
-func (c *Copy) AppendState(b []byte, store func(ident.StoreID) byte) []byte {
-	owner := c.role == Owner
+// applied: its epoch stands for them. store numbers the stores that are named. With told false, what copies know to be confirmed is taken
+// as deciding nothing but in an owner that serves, and what was reported below an owner's Floor is left out.
+func (c *Copy) AppendState(b []byte, store func(ident.StoreID) byte, told bool) []byte {
+	owner, open := c.role == Owner, c.Open()
+	confirmed, epoch, was := c.confirmed, c.epoch, c.openedAt
+	if !told && (!open || confirmed < c.mark) {
+		confirmed = 0
+	}
+	if c.opened != Owner || c.promise > was {
+		was = 0 // an assignment of it would be refused for the promise
+	}
+	if c.role == Sealed && c.promise > epoch {
+		epoch = 0 // it obeys nobody of it
+	}
 	flags := bits(c.importing, owner && c.closed, c.damaged != "", c.want != nil, c.saving != nil, c.saving == c.want)
 	b = append(b, byte(c.role), byte(c.step), flags)
 	for _, n := range [...]uint64{
-		c.promise, c.vow, c.epoch, c.tail.Position, c.durable.Position, c.confirmed, c.sealing, uint64(len(c.flight)),
+		c.promise, c.vow, epoch, c.tail.Position, c.durable.Position, confirmed, c.sealing, uint64(len(c.flight)), was,
 	} {
 		b = binary.AppendUvarint(b, n)
-	}
-	if c.opened == Owner {
-		b = binary.AppendUvarint(b, c.openedAt)
 	}
 	for _, a := range [...]*Assignment{c.want, c.saving} {
 		if a != nil {
@@ -44,12 +52,16 @@ func (c *Copy) AppendState(b []byte, store func(ident.StoreID) byte) []byte {
 	for _, f := range c.flight {
 		b = binary.AppendUvarint(b, f.Position)
 	}
-	if !owner {
+	if !owner || !told && !open {
 		return b // a role begins with none of what follows
 	}
 	b = binary.AppendUvarint(b, c.mark)
 	b = appendSets(b, c.sets, store)
-	return appendProgress(b, c.progress, c.doubted, store)
+	least := uint64(0)
+	if !told {
+		least = c.Floor()
+	}
+	return c.appendProgress(b, least, store)
 }
 
 // appendSets appends sets whose followers may come in any order.
@@ -66,16 +78,16 @@ func appendSets(b []byte, sets []Set, store func(ident.StoreID) byte) []byte {
 	return b
 }
 
-// appendProgress appends what followers reported, by store, and which of them do not count.
-func appendProgress(b []byte, progress []Progress, doubted []ident.StoreID, store func(ident.StoreID) byte) []byte {
-	of := slices.Clone(progress)
+// appendProgress appends what followers reported, by store, where that is not below least, and which of them do not count.
+func (c *Copy) appendProgress(b []byte, least uint64, store func(ident.StoreID) byte) []byte {
+	of := slices.DeleteFunc(slices.Clone(c.progress), func(p Progress) bool { return p.Position < least })
 	slices.SortFunc(of, func(x, y Progress) int { return int(store(x.Store)) - int(store(y.Store)) })
-	b = append(b, byte(len(of)), byte(len(doubted)))
+	b = append(b, byte(len(of)), byte(len(c.doubted)))
 	for _, p := range of {
 		b = binary.AppendUvarint(append(b, store(p.Store)), p.Position)
 	}
 	at := len(b)
-	for _, d := range doubted {
+	for _, d := range c.doubted {
 		b = append(b, store(d))
 	}
 	slices.Sort(b[at:])
