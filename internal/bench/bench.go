@@ -54,8 +54,12 @@ type Load struct {
 	Backlog  int64
 	Warmup   time.Duration
 	Duration time.Duration
-	Prefix   string // of the names of the resources
-	Keep     bool   // do not delete the resources at the end
+	// Begin, once closed, has the measurement begin, after Warmup; nil: at once. Until ends it before Duration is over, by what was confirmed
+	// in it; nil: nothing does.
+	Begin  <-chan struct{}
+	Until  func(confirmed int64) bool
+	Prefix string // of the names of the resources
+	Keep   bool   // do not delete the resources at the end
 }
 
 // Result is what came of a load.
@@ -168,7 +172,7 @@ func (r *run) note(err error) {
 
 // measure lets the load warm up and compares what was counted at both ends of the time that counts.
 func (r *run) measure(ctx context.Context) (Result, error) {
-	if !wait(ctx, r.load.Warmup) {
+	if !wait(ctx, r.load.Warmup) || !r.begin(ctx) {
 		return Result{}, r.interrupted()
 	}
 	before, err := r.target.read(ctx)
@@ -178,7 +182,7 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 	confirmed, consumed, began, own := r.confirmed.Load(), r.consumed.Load(), time.Now(), ownCPU()
 	r.gaps.begin()
 	r.measuring.Store(true)
-	if !wait(ctx, r.load.Duration) {
+	if !r.last(ctx, confirmed) {
 		return Result{}, r.interrupted()
 	}
 	r.measuring.Store(false)
@@ -200,6 +204,32 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 	res.cost(before, after, int64(r.load.Size), seconds)
 	res.ClientPerMsg = own.Seconds() * 1e6 / float64(confirmed)
 	return res, nil
+}
+
+// begin waits until the measurement may begin, if ctx does not end before.
+func (r *run) begin(ctx context.Context) bool {
+	if r.load.Begin == nil {
+		return true
+	}
+	select {
+	case <-r.load.Begin:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// last waits until the measurement is over, if ctx does not end before. before is what was confirmed when it began.
+func (r *run) last(ctx context.Context, before int64) bool {
+	if r.load.Until == nil {
+		return wait(ctx, r.load.Duration)
+	}
+	for end := time.Now().Add(r.load.Duration); time.Now().Before(end) && !r.load.Until(r.confirmed.Load()-before); {
+		if !wait(ctx, 10*time.Millisecond) {
+			return false
+		}
+	}
+	return true
 }
 
 func (res *Result) cost(before, after Reading, size int64, seconds float64) {

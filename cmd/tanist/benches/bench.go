@@ -23,7 +23,7 @@ func New() *cobra.Command {
 		Long: `Measures a broker over AMQP. Every figure comes with what it is to be held against, from the same run: machines differ, ratios less.
 Without --url a broker of this program is started over an empty directory and removed afterwards.`,
 	}
-	c.AddCommand(newBenchThroughput(), newBenchQueues(), newBenchIdle(), newBenchReaders(), newBenchStart(), newBenchFailover())
+	c.AddCommand(newBenchThroughput(), newBenchQueues(), newBenchIdle(), newBenchReaders(), newBenchStart(), newBenchFailover(), newBenchReplace())
 	return c
 }
 
