@@ -71,6 +71,9 @@ func (c *holding) appended(b batch.Batch, link batch.Link) {
 	} else if n := len(c.marks); n > 0 {
 		before = c.marks[n-1].tail
 	}
+	if before.Position != b.Position { // an image was to take the place of its log, and it crashed before that was durable
+		before = batch.Tail{Position: b.Position, Offset: b.Offset, Events: b.Position - b.Offset, Link: b.PrevLink}
+	}
 	var runs []batch.Run
 	for i := range b.Runs() {
 		runs = append(runs, b.Run(i))

@@ -167,8 +167,12 @@ func (l *witnessedLog) Export(want []byte, done func(replica.Export, error)) {
 func (l *witnessedLog) Importing() []byte { return l.images.Importing() }
 
 // Import implements replica.Images. With the last chunk the copy is what the image was of.
-func (l *witnessedLog) Import(chunk []byte, done func(error)) {
-	l.images.Import(chunk, func(err error) {
+func (l *witnessedLog) Import(chunk []byte, over uint64, done func(error)) {
+	if over > 0 { // what the copy held may be gone before that is reported
+		l.t.tail, l.t.before = batch.Tail{}, batch.Tail{}
+		l.n.w.historyOf(l.p).in(l.n).imported(batch.Tail{})
+	}
+	l.images.Import(chunk, over, func(err error) {
 		if err == nil && l.n.site.runs == l.run && l.images.Importing() == nil {
 			tail := l.Image().Tail
 			l.t.tail, l.t.before = tail, tail

@@ -78,11 +78,12 @@ type Membership struct {
 	Evidence []Evidence
 }
 
-// ChangeMembers changes a partition's followers, learners and policy; what is no follower any more is not leaving either. Only the owner of the epoch may propose it, while it confirms
-// what satisfies the old and the new set both, until it knows the answer (design 2 §5). It is refused with VersionMoved if the
-// version or the epoch has moved; with TransitionMoved while a transition is pending; with Unproven if the evidence does not show
-// that W′ of the new set hold everything below Floor, or Floor is not past this epoch's start; with Invalid if a follower was
-// neither follower nor learner, a node has two places that count, or the policy is none. Every refusal is an answer: nothing changed.
+// ChangeMembers changes a partition's followers, learners and policy; what is no follower any more is not leaving either. Only the owner of
+// the epoch may propose it, while it confirms what satisfies the old and the new set both, until it knows the answer (design 2 §5). It is
+// refused with VersionMoved if the version or the epoch has moved; with TransitionMoved while a transition is pending; with Unproven if the
+// evidence does not show that W′ of the new set hold everything below Floor, or Floor is not past this epoch's start; with Invalid if a
+// follower was neither follower nor learner, a node has two places that count, or the policy is none; with NotFound or StoreMoved if a
+// learner that is to follow is not on its node's registered store any more. Every refusal is an answer: nothing changed.
 func ChangeMembers(m Membership) Item {
 	return item(opChangeMembers, func(c *coder) { c.membership(&m) })
 }
@@ -239,6 +240,14 @@ func (s *State) changeMembers(m *Membership) ItemResult {
 	for _, f := range slices.Concat(m.Followers, m.Learners) {
 		if !slices.Contains(a.Followers, f) && !slices.Contains(a.Learners, f) {
 			return invalid("members", "the copy on "+f.Node+" is neither a follower nor a learner now")
+		}
+	}
+	for _, f := range m.Followers {
+		if slices.Contains(a.Followers, f) {
+			continue
+		}
+		if refused := s.stored(f); refused != nil { // what it held is gone, whatever the evidence says
+			return ItemResult{Refused: refused}
 		}
 	}
 	policy, err := quorum.Parse(m.Policy)

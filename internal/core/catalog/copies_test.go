@@ -175,6 +175,9 @@ func (m *copiesModel) change(t *rapid.T, version uint64, steady bool) (Item, boo
 		nodes[m.names[s]] = true
 	}
 	ok := steady && c.Floor > 0 && len(nodes) == len(set) && proven(set, holding, w)
+	for _, s := range followers { // a learner whose store is gone is not admitted
+		ok = ok && (slices.Contains(m.followers, s) || m.nodes[m.names[s]] == s)
+	}
 	if ok {
 		m.followers, m.learners, m.wanted, m.version = followers, learners, c.Policy, m.version+1
 		m.leaving = slices.DeleteFunc(slices.Clone(m.leaving), func(s byte) bool { return !slices.Contains(followers, s) })

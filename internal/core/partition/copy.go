@@ -128,7 +128,7 @@ type Copy struct {
 	closed    bool
 
 	opened    Role // as found when opened
-	importing bool // its image is not complete: it may learn, and answers for nothing
+	importing bool // its image is not complete: it may learn, and keep its place as a follower, and answers for nothing
 	openedAt  uint64
 	id        ident.Partition
 	promise   uint64 // durable
@@ -245,7 +245,7 @@ func (c *Copy) Assign(a Assignment, out *Effects) {
 	switch {
 	case c.damaged != "":
 		refuse(c.damaged)
-	case c.importing && a.Role != Learner:
+	case c.importing && a.Role == Owner:
 		refuse(incomplete)
 	case a.Epoch < max(c.vow, c.sealing): // a seal may wait for a step that is under way before its promise is begun
 		refuse(fmt.Sprintf("epoch %d is below the promise %d", a.Epoch, max(c.vow, c.sealing)))
@@ -295,7 +295,23 @@ func (c *Copy) Seal(epoch uint64, out *Effects) error {
 	return nil
 }
 
-// Imported tells that the image is complete that the copy is made of, and what the copy is now. Its role stays.
+// Discard lets go of the whole log, as an image begins to take its place: a follower's that is too far behind to go on, or a learner's. The
+// log must end at position, durably. Until Imported the copy answers for nothing; its role stays, and with it its place. It reports whether
+// it did: not where the copy obeys no owner, or something is under way.
+func (c *Copy) Discard(position uint64) bool {
+	busy := c.want != nil || c.step != idle || len(c.flight) > 0
+	if busy || c.role != Follower && c.role != Learner || c.importing || c.tail.Position != position {
+		return false
+	}
+	c.importing = true
+	c.tail, c.durable, c.confirmed = batch.Tail{}, batch.Tail{}, 0
+	return true
+}
+
+// Importing reports whether the copy is being made of an image that is not complete.
+func (c *Copy) Importing() bool { return c.importing }
+
+// Imported tells that the image is complete that the copy is made of, or that it has not been begun, and what the copy is now. Its role stays.
 func (c *Copy) Imported(i Image, out *Effects) {
 	c.importing = false
 	c.tail, c.durable = i.Tail, i.Tail

@@ -36,8 +36,11 @@ func (c *Copy) Learn(from, confirmed uint64, out *Effects) error {
 }
 
 func (c *Copy) obeys(from uint64) error {
-	if c.damaged != "" {
+	switch {
+	case c.damaged != "":
 		return fmt.Errorf("%w: %s", ErrDamaged, c.damaged)
+	case c.importing:
+		return fmt.Errorf("%w: %s", ErrDamaged, incomplete)
 	}
 	if c.role != Follower && c.role != Learner || from != c.epoch || from != c.vow {
 		return fmt.Errorf("%w: sender of epoch %d, promise %d, %s of epoch %d", ErrStale, from, c.vow, c.role, c.epoch)

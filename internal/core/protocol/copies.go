@@ -25,11 +25,14 @@ type Standing struct {
 	Epoch     uint64
 	From      ident.Instance
 	Learner   bool
+	Asked     bool // it answers a Probe; an owner that has heard an unasked one since it probed need not look at it
 	Tail      batch.Tail
 	Durable   uint64 // position
-	// Empty says that the copy holds nothing and can take an image; Importing that one is being taken, and of what.
+	// Empty says that the copy holds nothing and can take an image. Partial says that it is being made of one, and can go on with nothing else;
+	// Importing is then where that stands: the image's head and the cursor of the next chunk, as storage encodes them, nil for the beginning.
 	Empty     bool
-	Importing []byte // the image's head and the cursor of the next chunk, as storage encodes them; nil where none is
+	Partial   bool
+	Importing []byte
 	Damaged   string // not empty: why the copy must not count
 }
 
@@ -59,7 +62,10 @@ type ImageChunk struct {
 	Partition ident.Partition
 	Epoch     uint64
 	From      ident.Instance
-	Chunk     []byte
+	// Over is where the log ends that the image takes the place of: it ends below what the owner has kept, so that all of it is part of what
+	// the owner has confirmed and holds. 0: the copy is empty, or is being made of the image.
+	Over  uint64
+	Chunk []byte
 }
 
 // ImageTaken says that a chunk is durable. Done says that it was the last: Standing follows. Failed, not empty, ends the image; the

@@ -288,9 +288,11 @@ func (c *coder) standing(m *Standing) {
 	c.u64(&m.Epoch)
 	c.instance(&m.From)
 	c.bool(&m.Learner)
+	c.bool(&m.Asked)
 	c.tail(&m.Tail)
 	c.u64(&m.Durable)
 	c.bool(&m.Empty)
+	c.bool(&m.Partial)
 	c.bytes(&m.Importing)
 	c.text(&m.Damaged)
 }
@@ -316,6 +318,7 @@ func (c *coder) imageChunk(m *ImageChunk) {
 	c.partition(&m.Partition)
 	c.u64(&m.Epoch)
 	c.instance(&m.From)
+	c.u64(&m.Over)
 	c.bytes(&m.Chunk)
 }
 

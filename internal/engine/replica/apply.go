@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -16,7 +17,7 @@ import (
 var errStopped = errors.New("the node is stopping")
 
 // Apply takes changes of the catalog, in order: resources make and remove replicas, assignments give them roles, nodes bury the
-// gateways of older boots. The first call should carry the whole catalog. Calls that name the same object must not overlap.
+// gateways of older boots, settings say how much is kept and sent for copies that are behind. The first call should carry the whole catalog. Calls that name the same object must not overlap.
 func (m *Manager) Apply(changes []catalog.Change) {
 	highest := m.incarnations.Load()
 	for i := range changes {
@@ -28,7 +29,10 @@ func (m *Manager) Apply(changes []catalog.Change) {
 			}
 		case *catalog.Node:
 			m.node(o)
+		case *catalog.Setting:
+			m.setting(changes[i])
 		case nil:
+			m.setting(changes[i])
 			if r, ok := changes[i].Before.(*catalog.Resource); ok {
 				m.remove(r)
 			}
@@ -156,17 +160,51 @@ func (m *Manager) DropUnknown() []ident.Partition {
 func (m *Manager) node(n *catalog.Node) {
 	m.mu.Lock()
 	old := m.runs.Load()
-	if old.of[n.Name] == (run{n.Boot, n.Number}) {
+	was, is := old.of[n.Name], run{n.Boot, n.Number, n.Absent}
+	if was == is {
 		m.mu.Unlock()
 		return
 	}
 	next := &runs{of: maps.Clone(old.of), highest: max(old.highest, n.Number)}
-	next.of[n.Name] = run{n.Boot, n.Number}
+	next.of[n.Name] = is
 	m.runs.Store(next)
 	m.mu.Unlock()
+	anew := was.boot != is.boot || was.number != is.number
 	for _, r := range m.sorted() {
-		r.box.Post(bury{})
+		if anew {
+			r.box.Post(bury{})
+		}
+		if is.absent != 0 {
+			r.box.Post(away{n.Name})
+		}
 	}
+}
+
+// setting takes note of a setting.
+func (m *Manager) setting(c catalog.Change) {
+	t := *m.tunables.Load()
+	if t.Follow(c) {
+		m.tunables.Store(&t)
+	}
+}
+
+// keptUntil is until when, in milliseconds since 1970, the log is kept for the copy of a node that is away; ok is false where it is not.
+func (m *Manager) keptUntil(node string) (at int64, ok bool) {
+	since := m.runs.Load().of[node].absent
+	return since + m.tunables.Load().HoldMillis(), since != 0
+}
+
+// turn gives a piece its turn among what the node sends to copies that catch up from far, and back what one had too much.
+func (m *Manager) turn(bytes int64) time.Duration {
+	m.pacing.Lock()
+	defer m.pacing.Unlock()
+	return m.pace.Turn(m.env.Clock.Mono(), bytes, m.tunables.Load().LearnerRate)
+}
+
+func (m *Manager) turnBack(bytes int64) {
+	m.pacing.Lock()
+	defer m.pacing.Unlock()
+	m.pace.Back(bytes, m.tunables.Load().LearnerRate)
 }
 
 // alone is the sets of an owner without followers, kept once.

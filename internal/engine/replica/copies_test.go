@@ -31,6 +31,8 @@ type trio struct {
 	answer func(catalog.Membership) error
 	// alone counts the messages that only told a copy what is confirmed.
 	alone int
+	// sent counts the bytes of the log that nodes were sent, if it is made.
+	sent map[string]int64
 }
 
 // member is one node of a group.
@@ -116,6 +118,9 @@ func (x *member) send(to string, msg any) {
 	if e, ok := msg.(protocol.Extend); ok && len(e.Batches) == 0 {
 		x.g.alone++
 	}
+	if x.g.sent != nil {
+		x.g.sent[to] += size(msg)
+	}
 	x.sim.At(x.sim.Now()+time.Millisecond, func() {
 		if o.up && o.local == run && x.up && x.local == from && !x.cut[to] && !o.cut[x.name] {
 			o.m.Receive(from, msg)
@@ -142,7 +147,8 @@ func (x *member) ChangeMembers(m catalog.Membership, done func(error)) {
 		return
 	}
 	a.Version++
-	a.Followers, a.Learners = m.Followers, m.Learners
+	a.Followers, a.Learners, a.Policy = m.Followers, m.Learners, m.Policy
+	a.Leaving = slices.DeleteFunc(slices.Clone(a.Leaving), func(l catalog.Member) bool { return !slices.Contains(m.Followers, l) })
 	x.sim.At(x.sim.Now()+time.Millisecond, func() {
 		g.assign(a)
 		done(nil)

@@ -109,7 +109,7 @@ type Status struct {
 	// DeadLetters are messages that wait to be published elsewhere; Stuck says why the last attempt kept one.
 	DeadLetters uint64
 	Stuck       string
-	Moved       int64 // of a learner: when it last came further, wall time in milliseconds since 1970
+	Moved       int64 // of a learner, or a follower that takes an image: when it last came further, wall time in milliseconds since 1970
 	// Feeds are, of an owner, the copies that take what it sends, and up to where they hold it durably.
 	Feeds []FeedStatus
 }

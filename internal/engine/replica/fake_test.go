@@ -39,6 +39,7 @@ type diskCopy struct {
 	pages   map[uint32][]byte
 	snap    partition.Snapshot
 	damaged string
+	in      *fakeImport // the image that it is being made of
 }
 
 type stored struct {
@@ -132,6 +133,9 @@ func (l *fakeLog) Image() partition.Image {
 		i.Head, i.HeadOffset = l.c.batches[0].b.Position, l.c.batches[0].b.Offset
 	}
 	i.Snapshot = l.c.snap.At
+	if l.c.in != nil {
+		i.Importing, i.Tail, i.Head, i.HeadOffset, i.Snapshot = true, batch.Tail{}, 0, 0, batch.Tail{}
+	}
 	return i
 }
 

@@ -15,10 +15,6 @@ import (
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// retainForAbsent bounds, in bytes, what an owner keeps of its log for one copy that lags or is away; past it the copy needs an image
-// (design 3).
-const retainForAbsent = 1 << 30
-
 // feed is what an owner does for one other copy.
 type feed struct {
 	partition.Feed
@@ -27,6 +23,9 @@ type feed struct {
 	up      bool // there is a session with its node
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	image   *imageFeed
+	read    int64  // bytes that it was sent from the log since it was known where it stands
+	allowed int64  // bytes that were appended while it was behind: what it may be sent without waiting for its turn
+	gap     uint64 // a copy whose log ends at or below it misses what is not kept here any more; 0: none is known
 	reason  string // why it is not fed, for people
 }
 
@@ -104,21 +103,29 @@ func (r *replica) standing(m protocol.Standing) {
 	if f == nil {
 		return
 	}
+	if m.Asked && (f.Standing() || f.image != nil) {
+		return // it has said the same unasked, and what it is sent since is on its way
+	}
 	f.lose()
 	f.up, f.reason = true, m.Damaged
-	r.reach()
-	if m.Damaged != "" && m.Importing == nil {
+	if m.Damaged != "" {
+		r.reach()
 		return
 	}
 	if f.doubted = !r.copy.Returned(f.Store, m.Epoch, m.Durable); f.doubted {
 		f.reason = fmt.Sprintf("it holds the log up to %d only, and had said more", m.Durable)
 		trace.Error(r.m.env.Trace, "replica.follower.shorter", r.attr(), slog.String("node", f.Node), slog.Uint64("position", m.Durable))
 	}
-	if m.Importing != nil || m.Empty && r.log.Image().Head > 0 {
-		r.sendImage(f, m.Importing)
-		return
+	switch {
+	case m.Partial || m.Empty && r.log.Image().Head > 0:
+		r.sendImage(f, m.Importing, 0)
+	case f.gap > 0 && m.Tail.Position <= f.gap:
+		f.gap = 0
+		r.reseed(f, m.Tail.Position)
+	default:
+		f.gap = 0
+		r.locate(f, m)
 	}
-	r.locate(f, m)
 }
 
 // locate finds the copy's tail in this log by its link.
@@ -126,6 +133,10 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 	at := m.Tail.Position
 	stand := func() {
 		f.Stand(at, m.Durable)
+		f.read, f.allowed = 0, 0
+		if !f.doubted {
+			f.reason = ""
+		}
 		r.reach()
 		r.progressed(f)
 		r.catchUp(f)
@@ -149,7 +160,7 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 		case err != nil:
 			r.fail("read", err)
 		case len(bs) == 0 || bs[0].Position > at: // dropped here
-			r.tooFar(f, at)
+			r.reseed(f, at)
 		case linkAt(bs[0], at) != m.Tail.Link:
 			f.reason = fmt.Sprintf("its history differs from this one's below position %d", at)
 			trace.Error(r.m.env.Trace, "replica.follower.differs", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
@@ -171,16 +182,18 @@ func linkAt(b batch.Batch, position uint64) batch.Link {
 	return batch.Link{}
 }
 
-// tooFar is called when a copy misses what this log does not hold any more: it can go on only with an image, which is sent at once to one
-// that holds nothing yet.
-func (r *replica) tooFar(f *feed, at uint64) {
+// reseed sends an image in place of a copy's log, which ends where this log does not go on from any more. That it is a prefix of this owner's
+// history follows from how it came about (design 2 §1): what it was given by others was cut as it applied this epoch. This log lets go of
+// confirmed entries only, and a copy counts for nothing while it takes the image. So whatever it gives up is confirmed, and held here.
+func (r *replica) reseed(f *feed, at uint64) {
 	f.lose()
-	if _, ok := r.log.(Images); ok && at == 0 {
-		r.sendImage(f, nil)
+	if at > r.copy.Confirmed() {
+		f.reason = fmt.Sprintf("it ends at %d, beyond what is confirmed, and this log does not go on from there", at)
+		trace.Error(r.m.env.Trace, "replica.follower.differs", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
 		return
 	}
-	f.reason = fmt.Sprintf("it ends at %d, before what is kept here; it needs an image", at)
-	trace.Warn(r.m.env.Trace, "replica.follower.behind", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
+	trace.Info(r.m.env.Trace, "replica.follower.behind", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
+	r.sendImage(f, nil, at)
 }
 
 // heldBy notes how far a copy holds the log durably.
@@ -209,6 +222,8 @@ func (r *replica) feedBatch(b batch.Batch) {
 		takes := f.Takes(b.Position)
 		if takes {
 			f.Sent(b.End(), int64(b.Size()), confirmed)
+		} else {
+			f.allowed += int64(b.Size())
 		}
 		return takes
 	})
@@ -229,17 +244,13 @@ func (r *replica) sendCopies(bs []batch.Batch, want func(*feed) bool) {
 }
 
 func (r *replica) extension(bs []batch.Batch) *protocol.Extend {
-	keep := r.copy.Confirmed()
-	for _, f := range r.feeds {
-		at, _ := f.needs()
-		keep = min(keep, at)
-	}
 	return &protocol.Extend{
-		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Confirmed: r.copy.Confirmed(), Keep: keep, Batches: bs,
+		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Confirmed: r.copy.Confirmed(), Keep: r.owed(r.copy.Confirmed()),
+		Batches: bs,
 	}
 }
 
-// catchUp sends a copy that is behind what it misses next.
+// catchUp sends a copy that is behind what it misses next, once it is its turn.
 func (r *replica) catchUp(f *feed) {
 	if p := r.m.env.Peers; p != nil && p.Crowded(f.Node) {
 		r.catchUpLater(f)
@@ -247,31 +258,46 @@ func (r *replica) catchUp(f *feed) {
 	}
 	from, ok := f.Behind(r.copy.Tail().Position)
 	if !ok {
+		if f.Next() >= r.copy.Tail().Position {
+			f.read, f.allowed = 0, 0 // it is at the end of the log
+		}
 		return
 	}
 	epoch := r.copy.Epoch()
-	r.readLog(from, partition.FeedRead, func(bs []batch.Batch, err error) {
-		if r.copy.Role() != partition.Owner || r.copy.Epoch() != epoch || !f.Read(from) {
-			return
-		}
-		if err != nil {
-			r.fail("read", err)
-			return
-		}
-		if len(bs) == 0 || bs[0].Position != from {
-			r.tooFar(f, from)
-			return
-		}
-		n, size := 0, int64(0)
-		for end := from; n < len(bs) && bs[n].Position == end; n++ {
-			end = bs[n].End()
-			size += int64(bs[n].Size())
-		}
-		msg := r.extension(bs[:n:n])
-		f.Sent(bs[n-1].End(), size, msg.Confirmed)
-		r.sendCopy(f.Node, *msg)
-		r.catchUp(f)
+	size, turned, wait := r.turn(f, partition.FeedRead)
+	r.after(wait, func() {
+		r.readLog(from, size, func(bs []batch.Batch, err error) {
+			if r.copy.Role() == partition.Owner && r.copy.Epoch() == epoch && f.Read(from) {
+				r.sendRead(f, from, bs, err, turned)
+			} else {
+				r.m.turnBack(turned)
+			}
+		})
 	})
+}
+
+// sendRead sends what was read of the log to a copy that is behind. turned is how many bytes it had a turn for.
+func (r *replica) sendRead(f *feed, from uint64, bs []batch.Batch, err error, turned int64) {
+	if err != nil {
+		r.fail("read", err)
+		return
+	}
+	if len(bs) == 0 || bs[0].Position != from {
+		f.lose()
+		f.gap = from
+		r.probe(f) // what was sent may not have come
+		return
+	}
+	n, size := 0, int64(0)
+	for end := from; n < len(bs) && bs[n].Position == end; n++ {
+		end = bs[n].End()
+		size += int64(bs[n].Size())
+	}
+	r.sent(f, size, turned)
+	msg := r.extension(bs[:n:n])
+	f.Sent(bs[n-1].End(), size, msg.Confirmed)
+	r.sendCopy(f.Node, *msg)
+	r.catchUp(f)
 }
 
 // catchUpLater feeds a copy when there may be room again on the way to it.
@@ -323,22 +349,51 @@ func (r *replica) tellNow() {
 	r.sendCopies(nil, func(f *feed) bool { return f.Tells(r.copy.Confirmed()) })
 }
 
-// owed is the position from which the log is kept for other copies: what the furthest behind of them, as long as it is not too far,
-// does not hold yet; upTo where nothing is owed.
+// owed is the position from which the log is kept for other copies: what the furthest behind of them does not hold yet; upTo where nothing is
+// owed. A copy that is being fed or made is owed all it needs. Others are owed it as long as the log takes no more than retain_for_absent
+// bytes, and while those whose nodes are away keep their places (follower_loss_hold).
 //
 // A follower keeps what its owner says that others need, for it may own next and have to feed them.
 func (r *replica) owed(upTo uint64) uint64 {
-	kept, _ := r.log.Size()
-	if r.copy.Role() != partition.Owner && kept < retainForAbsent {
+	if r.copy.Role() != partition.Owner && r.withinBudget() {
 		return min(upTo, r.keep)
 	}
 	for _, f := range r.feeds {
 		at, going := f.needs()
-		if going || kept < retainForAbsent {
-			upTo = min(upTo, at)
+		if at >= upTo || !going && !r.awaits(f) {
+			continue
 		}
+		upTo = at
 	}
 	return upTo
+}
+
+// awaits reports whether the log is kept for a copy that is not being fed.
+func (r *replica) awaits(f *feed) bool {
+	until, away := r.m.keptUntil(f.Node)
+	return r.withinBudget() && !(away && r.now() >= until)
+}
+
+// withinBudget reports whether the log takes less than what may be kept for absent copies.
+func (r *replica) withinBudget() bool {
+	kept, _ := r.log.Size()
+	return kept < r.m.tunables.Load().RetainForAbsent
+}
+
+// away lets go of what is kept for a copy whose node is away, once it is not kept any longer.
+func (r *replica) away(m away) {
+	if !slices.ContainsFunc(r.feeds, func(f *feed) bool { return f.Node == m.node }) {
+		return
+	}
+	until, ok := r.m.keptUntil(m.node)
+	if !ok {
+		return
+	}
+	r.box.After(time.Duration(max(0, until-r.now()))*time.Millisecond, call{func() {
+		if r.side != nil && r.phase >= warm && r.save.at > 0 {
+			r.side.retain(r)
+		}
+	}})
 }
 
 // needs is the position from which a copy needs the log; going says that it is being fed or made now.
@@ -349,11 +404,11 @@ func (f *feed) needs() (at uint64, going bool) {
 	return f.Durable(), f.Standing()
 }
 
-// reachable is how many admitted copies there is a way to, this one included.
+// reachable is how many admitted copies there is a way to, this one included, but for those that cannot take what is sent to them.
 func (r *replica) reachable() int {
 	n := 1
 	for _, f := range r.feeds {
-		if f.up && !f.learner && !f.doubted {
+		if f.up && !f.learner && !f.doubted && f.reason == "" {
 			n++
 		}
 	}

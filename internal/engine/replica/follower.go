@@ -24,18 +24,20 @@ func (r *replica) assumed() {
 
 func (r *replica) probed(m protocol.Probe) {
 	if r.follows() && m.Epoch == r.copy.Epoch() && m.From == r.want.Owner {
-		r.sayStanding()
+		r.stand(true)
 	}
 }
 
-// sayStanding tells the owner where this copy's log ends.
-func (r *replica) sayStanding() {
+// sayStanding tells the owner unasked where this copy's log ends.
+func (r *replica) sayStanding() { r.stand(false) }
+
+func (r *replica) stand(asked bool) {
 	s := protocol.Standing{
-		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Learner: r.copy.Role() == partition.Learner,
+		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Learner: r.copy.Role() == partition.Learner, Asked: asked,
 		Tail: r.copy.Tail(), Durable: r.copy.Durable().Position, Damaged: r.copy.Damaged(),
 	}
 	s.Empty = s.Tail.Position == 0
-	s.Importing = r.importing()
+	s.Partial, s.Importing = r.copy.Importing(), r.importing()
 	r.saidHeld = s.Durable
 	r.sendCopy(r.want.Owner.Node, s)
 }
@@ -68,9 +70,9 @@ func (r *replica) extend(m protocol.Extend) {
 	r.step(func(fx *partition.Effects) { _ = r.copy.Learn(m.Epoch, m.Confirmed, fx) }) // ErrStale: checked above
 }
 
-// cameFurther notes when a learner did, for people: one that does not needs them.
+// cameFurther notes when a learner did, or a copy that takes an image, for people: one that does not needs them.
 func (r *replica) cameFurther() {
-	if r.copy.Role() == partition.Learner {
+	if r.copy.Role() == partition.Learner || r.copy.Importing() {
 		r.moved = r.now()
 	}
 }
@@ -89,7 +91,7 @@ func (r *replica) sayHeld() {
 // warm begins to build the state that confirmed entries make, so that this copy can own without reading its log first, and its log can
 // drop what the state does not need.
 func (r *replica) warm() {
-	if r.phase == outside && r.copy.Damaged() == "" && r.importing() == nil {
+	if r.phase == outside && r.copy.Damaged() == "" && !r.copy.Importing() {
 		r.load()
 	}
 }

@@ -2,6 +2,8 @@ package replica
 
 import (
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -11,6 +13,9 @@ import (
 // imageChunkSize is about how many bytes of an image go in one message.
 const imageChunkSize = 1 << 20
 
+// imageAgain is when an image is begun anew that failed.
+const imageAgain = time.Second
+
 // Images is what a Log also is where its copy can be sent as an image, and be made of one (design 3). Where an image stands is opaque
 // here: storage encodes what it is of and the next chunk.
 type Images interface {
@@ -18,8 +23,9 @@ type Images interface {
 	Export(want []byte, done func(Export, error))
 	// Importing is where the image stands that the copy is being made of; nil where none was begun, or it is complete.
 	Importing() []byte
-	// Import takes the next chunk. done says when it is durable, or why it was not taken.
-	Import(chunk []byte, done func(error))
+	// Import takes the next chunk, and the first also in place of a log that ends at over, where that is above 0. done says when it is durable,
+	// or why it was not taken.
+	Import(chunk []byte, over uint64, done func(error))
 }
 
 // Export is an image that is being sent. While it is open, what it needs is kept.
@@ -34,6 +40,7 @@ type Export interface {
 // imageFeed is an image on its way to a copy, one chunk at a time.
 type imageFeed struct {
 	export Export // nil until it is open
+	over   uint64 // where the log ends that it takes the place of; 0: the copy is empty, or has begun with it
 	ended  bool
 }
 
@@ -44,14 +51,22 @@ func (g *imageFeed) close() {
 	}
 }
 
-// sendImage begins to send an image, or goes on with one.
-func (r *replica) sendImage(f *feed, want []byte) {
+// reseeding is why a copy that takes an image in place of its log counts for nothing until it has it.
+const reseeding = "it was away for longer than the log is kept, and takes an image"
+
+// sendImage begins to send an image, or goes on with one. over is where the log ends that it takes the place of, if the copy has one.
+func (r *replica) sendImage(f *feed, want []byte, over uint64) {
 	images, ok := r.log.(Images)
 	if !ok {
 		f.reason = errNoImages.Error()
 		return
 	}
-	g := &imageFeed{}
+	g := &imageFeed{over: over}
+	if !f.learner {
+		f.reason = reseeding
+		r.reach()
+	}
+	f.allowed = 0
 	f.image = g
 	images.Export(want, func(x Export, err error) {
 		r.box.Post(call{func() {
@@ -61,7 +76,7 @@ func (r *replica) sendImage(f *feed, want []byte) {
 			case g.ended:
 			case err != nil && want != nil:
 				f.image = nil
-				r.sendImage(f, nil) // what it was of is not here any more: it begins anew
+				r.sendImage(f, nil, 0) // what it was of is not here any more: it begins anew
 			case err != nil:
 				r.imageFailed(f, err.Error())
 			default:
@@ -76,21 +91,41 @@ func (r *replica) imageFailed(f *feed, reason string) {
 	f.lose()
 	f.reason = "image: " + reason
 	trace.Warn(r.m.env.Trace, "replica.image.failed", r.attr(), slog.String("node", f.Node), slog.String("reason", reason))
+	r.box.After(imageAgain, call{func() {
+		if slices.Contains(r.feeds, f) && f.image == nil && !f.Standing() {
+			r.probe(f) // it says where it stands, and an image begins anew
+		}
+	}})
 }
 
+// nextChunk sends the chunk at a place, once it is its turn.
 func (r *replica) nextChunk(f *feed, g *imageFeed, at []byte) {
-	g.export.Chunk(at, imageChunkSize, func(chunk []byte, err error) {
-		r.box.Post(call{func() {
-			switch {
-			case g.ended:
-			case err != nil:
-				r.imageFailed(f, err.Error())
-				r.probe(f) // it says where it stands, and an image begins anew
-			default:
-				r.sendCopy(f.Node, protocol.ImageChunk{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Chunk: chunk})
-			}
-		}})
+	size, turned, wait := r.turn(f, imageChunkSize)
+	r.after(wait, func() {
+		if g.ended {
+			r.m.turnBack(turned)
+			return
+		}
+		g.export.Chunk(at, size, func(chunk []byte, err error) {
+			r.box.Post(call{func() { r.sendChunk(f, g, at, chunk, err, turned) }})
+		})
 	})
+}
+
+func (r *replica) sendChunk(f *feed, g *imageFeed, at, chunk []byte, err error, turned int64) {
+	switch {
+	case g.ended:
+		r.m.turnBack(turned)
+	case err != nil:
+		r.imageFailed(f, err.Error())
+	default:
+		r.sent(f, int64(len(chunk)), turned)
+		m := protocol.ImageChunk{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Chunk: chunk}
+		if at == nil {
+			m.Over = g.over
+		}
+		r.sendCopy(f.Node, m)
+	}
 }
 
 // imageTaken sends the next chunk. After the last, the copy says where it stands.
@@ -115,32 +150,47 @@ func (r *replica) importing() []byte {
 	return nil
 }
 
-// imageChunk takes a chunk of the image that this copy is made of.
+// imageChunk takes a chunk of the image that this copy is made of. The first one may take the place of a log.
 func (r *replica) imageChunk(m protocol.ImageChunk) {
 	images, ok := r.log.(Images)
 	if !ok || !r.follows() || m.Epoch != r.copy.Epoch() || m.From != r.want.Owner {
 		return
 	}
-	answer := protocol.ImageTaken{Partition: r.id, Epoch: m.Epoch, From: r.m.env.Local}
-	images.Import(m.Chunk, func(err error) {
-		r.box.Post(call{func() {
-			if !r.follows() || r.copy.Epoch() != m.Epoch {
-				return
-			}
-			if err == nil {
-				r.cameFurther()
-			}
-			if err != nil {
-				answer.Failed = err.Error()
-			} else if answer.Next = images.Importing(); answer.Next == nil {
-				answer.Done = true
-			}
-			r.sendCopy(m.From.Node, answer)
-			if answer.Done {
-				r.imported()
-			}
-		}})
+	if m.Over > 0 {
+		if !r.copy.Discard(m.Over) {
+			r.sayStanding() // it is not where the owner took it to be
+			return
+		}
+		trace.Info(r.m.env.Trace, "replica.reseeded", r.attr(), slog.Uint64("position", m.Over))
+		r.unload()
+		r.cameFurther()
+	}
+	images.Import(m.Chunk, m.Over, func(err error) {
+		r.box.Post(call{func() { r.chunkTaken(images, m, err) }})
 	})
+}
+
+// chunkTaken tells the owner what became of a chunk.
+func (r *replica) chunkTaken(images Images, m protocol.ImageChunk, err error) {
+	if err != nil && m.Over > 0 && !r.log.Image().Importing {
+		r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) }) // the log is there as it was
+	}
+	if !r.follows() || r.copy.Epoch() != m.Epoch {
+		return
+	}
+	answer := protocol.ImageTaken{Partition: r.id, Epoch: m.Epoch, From: r.m.env.Local}
+	if err != nil {
+		answer.Failed = err.Error()
+	} else {
+		r.cameFurther()
+		answer.Next = images.Importing()
+		answer.Done = answer.Next == nil
+	}
+	r.sendCopy(m.From.Node, answer)
+	if answer.Done {
+		r.imported()
+	}
+	r.warm()
 }
 
 // imported goes on as a copy that holds what the image was of.
@@ -148,5 +198,4 @@ func (r *replica) imported() {
 	r.unload() // the state was that of an empty log
 	r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) })
 	r.sayStanding()
-	r.warm()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -19,7 +20,11 @@ type Manager struct {
 	env   Env
 	lanes []*lane
 
-	runs atomic.Pointer[runs]
+	runs     atomic.Pointer[runs]
+	tunables atomic.Pointer[catalog.Tunables]
+
+	pacing sync.Mutex
+	pace   partition.Pace // of what goes to copies that catch up from far
 
 	mu      sync.RWMutex
 	all     map[ident.Partition]*replica
@@ -75,12 +80,15 @@ type runs struct {
 type run struct {
 	boot   uint64
 	number uint32
+	absent int64 // since when it is away, in milliseconds since 1970; 0: it is not
 }
 
 // New opens the copies that the store holds. They serve nothing until Apply tells what the catalog says of them.
 func New(env Env) *Manager {
 	m := &Manager{env: env, all: map[ident.Partition]*replica{}, promises: map[ident.Partition]uint64{}, unowned: map[ident.Partition]Log{}}
 	m.runs.Store(&runs{of: map[string]run{}})
+	tunables := catalog.DefaultTunables()
+	m.tunables.Store(&tunables)
 	for range env.Exec.Shared() {
 		m.lanes = append(m.lanes, &lane{})
 	}

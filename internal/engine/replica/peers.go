@@ -20,6 +20,7 @@ type Peers interface {
 // Messages that a manager posts to its replicas.
 type (
 	peerUp   struct{ peer ident.Instance }
+	away     struct{ node string }
 	peerDown struct {
 		node   string
 		silent bool
@@ -124,6 +125,8 @@ func (r *replica) copies(msg any) bool {
 		r.peerUp(m.peer)
 	case peerDown:
 		r.peerDown(m)
+	case away:
+		r.away(m)
 	default:
 		return false
 	}

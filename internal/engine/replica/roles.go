@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"slices"
@@ -82,7 +83,7 @@ func (r *replica) seal(m sealCopy) {
 	w.seals = w.seals[:len(w.seals)-1]
 	a := r.sealAnswer(m.SealRequest)
 	if errors.Is(err, partition.ErrDamaged) {
-		a.Damaged = r.copy.Damaged()
+		a.Damaged = cmp.Or(r.copy.Damaged(), reseeding) // or it is being made of an image
 	} else {
 		a.Refused = err.Error()
 	}
@@ -309,6 +310,8 @@ func (r *replica) status() Status {
 	switch {
 	case c.Damaged() != "":
 		s.State = Blocked
+	case c.Importing() && c.Role() == partition.Follower:
+		s.State, s.Reason, s.Moved = Recovering, reseeding, r.moved
 	case c.Role() == partition.Sealed:
 		s.State = Moving
 	case r.phase == serving || c.Role() == partition.Follower || c.Role() == partition.Learner:

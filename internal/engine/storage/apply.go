@@ -109,6 +109,7 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 		return c.dropBelow(c.head, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) })
 	case frameImage:
 		c.beginImport()
+		s.r.wantReclaim()
 	case frameChunk:
 		return c.applyChunk(fr.body, o != nil)
 	case framePages:

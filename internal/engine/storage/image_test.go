@@ -47,7 +47,7 @@ func (b *box) chunk(x *Export, at ImageCursor, max int) (p []byte, err error) {
 
 func (b *box) take(c *Copy, p []byte) error {
 	b.t.Helper()
-	return b.call(func(done func(error)) { c.Import(p, done) })
+	return b.call(func(done func(error)) { c.Import(p, 0, done) })
 }
 
 // transfer sends the rest of an image, a chunk at a time, and returns the number of chunks.
@@ -159,7 +159,7 @@ func TestAnImageOfALogWithoutASnapshot(t *testing.T) {
 }
 
 func (b *box) crashWhileTaking(l *log, p []byte, rng *rand.Rand) {
-	l.c.Import(p, func(error) {})
+	l.c.Import(p, 0, func(error) {})
 	for range rng.IntN(6) {
 		b.sim.Step()
 	}

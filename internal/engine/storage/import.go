@@ -52,15 +52,17 @@ func (c *Copy) ImportState() (head ImageHead, at ImageCursor, ok bool) {
 	return in.head, in.at, true
 }
 
-// Import takes the next chunk of an image into an empty copy. Once done it is durable; the last one makes the copy what the image was
-// of. One chunk at a time: the next may come when done was called. A first chunk of another image begins anew. It is done with
-// ErrBadChunk where the chunk is broken or does not follow the one before, with ErrNotEmpty where the copy has a log, and with the
-// error of the write or sync where that failed. The chunk's bytes must not change until then.
-func (c *Copy) Import(p []byte, done func(error)) {
+// Import takes the next chunk of an image into an empty copy, or with a first chunk in place of a log that ends at over, where that is above
+// 0: what the copy held is gone once that is durable, snapshot and all, and its promise and role stay. Once done the chunk is durable; the
+// last one makes the copy what the image was of. One chunk at a time: the next may come when done was called. A first chunk of another image
+// begins anew. It is done with ErrBadChunk where the chunk is broken or does not follow the one before, with ErrNotEmpty where the copy has a
+// log that does not end at over, and with the error of the write or sync where that failed; after the first two nothing has changed. The
+// chunk's bytes must not change until then.
+func (c *Copy) Import(p []byte, over uint64, done func(error)) {
 	c.s.r.do(func() error {
 		k, err := parseChunk(p)
 		if err == nil {
-			err = c.take(k, done)
+			err = c.take(k, over, done)
 		}
 		if err != nil {
 			done(err)
@@ -70,13 +72,13 @@ func (c *Copy) Import(p []byte, done func(error)) {
 }
 
 // take checks a chunk against what came before it and enqueues what is in it.
-func (c *Copy) take(k chunk, done func(error)) error {
+func (c *Copy) take(k chunk, over uint64, done func(error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.usable(); err != nil && !errors.Is(err, ErrImporting) {
 		return err
 	}
-	in, items, err := c.follows(k)
+	in, items, err := c.follows(k, over)
 	if err != nil {
 		return err
 	}
@@ -104,6 +106,9 @@ func (c *Copy) take(k chunk, done func(error)) error {
 		return fmt.Errorf("%w: the image ends before its tail", ErrBadChunk)
 	}
 	in.at = k.next()
+	if k.number == 0 {
+		c.tail, c.newest = batch.Tail{}, nil // as the first frame will have it
+	}
 	ops = append(ops, op{typ: frameChunk, c: c, body: in.encode(nil, k.last), done: done})
 	for _, o := range ops {
 		c.s.w.enqueue(o, false)
@@ -112,13 +117,14 @@ func (c *Copy) take(k chunk, done func(error)) error {
 }
 
 // follows checks that a chunk is the one that is wanted, and gives a state to go on from with the items to take.
-func (c *Copy) follows(k chunk) (importing, []chunkItem, error) {
+func (c *Copy) follows(k chunk, over uint64) (importing, []chunkItem, error) {
 	if k.part != c.part {
 		return importing{}, nil, fmt.Errorf("%w: it is of %s", ErrBadChunk, k.part)
 	}
 	now := c.importing()
 	if k.number == 0 {
-		if c.tail.Position > 0 || c.snap != nil || now == nil && len(c.spans) > 0 {
+		holds := c.tail.Position > 0 || c.snap != nil || now == nil && len(c.spans) > 0
+		if holds && (over == 0 || c.tail.Position != over) {
 			return importing{}, nil, fmt.Errorf("%w: %s", ErrNotEmpty, c.part)
 		}
 		if len(k.items) == 0 || k.items[0].kind != itemHead || k.link != (batch.Link{}) {
@@ -176,12 +182,14 @@ func (in *importing) complete() bool {
 	return in.tail == in.head.Tail
 }
 
-// beginImport drops what came of an image before.
+// beginImport drops what came of an image before, and the log that one takes the place of.
 func (c *Copy) beginImport() {
 	for _, sp := range c.spans {
 		c.dropTotals(sp)
 	}
-	c.spans, c.pending = nil, nil
+	c.spans, c.pending, c.snap = nil, nil, nil
+	c.logged, c.head, c.retainFrom, c.live = batch.Tail{}, 0, 0, nil
+	c.cutExports(0)
 	if c.imaging == nil {
 		c.imaging = &imaging{}
 	}

@@ -1,0 +1,409 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// say changes what the catalog says, as the controller does: who learns and who leaves, by number of node.
+func (g *trio) say(learners, leaving []int) {
+	a := *g.assignment()
+	a.Version++
+	a.Learners, a.Leaving = nil, nil
+	for _, i := range learners {
+		a.Learners = append(a.Learners, g.nodes[i].place())
+	}
+	for _, i := range leaving {
+		a.Leaving = append(a.Leaving, g.nodes[i].place())
+	}
+	g.assign(a)
+}
+
+// wish changes what the resource wishes.
+func (g *trio) wish(policy string, copies uint32) {
+	res := *g.res
+	res.Policy, res.Copies = policy, copies
+	g.res = &res
+	g.assign(*g.assignment())
+}
+
+// members fails unless the followers are those of the given nodes.
+func (g *trio) members(epoch uint64, followers ...int) {
+	g.t.Helper()
+	var want []catalog.Member
+	for _, i := range followers {
+		want = append(want, g.nodes[i].place())
+	}
+	a, have := g.assignment(), slices.Clone(g.assignment().Followers)
+	byNode := func(x, y catalog.Member) int { return strings.Compare(x.Node, y.Node) }
+	slices.SortFunc(have, byNode)
+	slices.SortFunc(want, byNode)
+	if a.Epoch != epoch || !slices.Equal(have, want) || len(a.Learners) > 0 || len(a.Leaving) > 0 {
+		g.t.Fatalf("epoch %d, followers %v, learners %v, leaving %v; want %v in epoch %d", a.Epoch, a.Followers, a.Learners, a.Leaving, want, epoch)
+	}
+}
+
+// load publishes one record after the other, and fails unless all are confirmed.
+func (g *trio) load(c *fakeGateway, n int) {
+	g.t.Helper()
+	for range n {
+		c.publish("x")
+		g.run(3)
+	}
+	g.run(30)
+	if at := c.upTo(); at != c.next {
+		g.t.Fatalf("confirmed below %d of %d", at, c.next)
+	}
+}
+
+// A follower is lost, and a learner takes its place while publishers go on: no epoch changes and no publish fails.
+func TestALearnerTakesThePlaceOfALostFollower(t *testing.T) {
+	for _, kind := range []catalog.Kind{catalog.Queue, catalog.Stream} {
+		g := newTrio(t, 51, 4)
+		g.declare(kind, 1, 2)
+		c := g.client(0)
+		g.load(c, 20)
+		g.nodes[2].kill()
+		g.load(c, 20)
+		g.say([]int{3}, []int{2})
+		g.load(c, 60)
+		g.members(1, 1, 3)
+		g.same(0, 1, 3)
+		g.nodes[1].kill()
+		g.load(c, 5) // with the new one
+	}
+}
+
+// The owner is lost before a swap, while its answer is on its way, and after it. Its successor goes on from what the catalog says.
+func TestASwapOutlivesItsOwner(t *testing.T) {
+	t.Run("before", func(t *testing.T) {
+		g := newTrio(t, 52, 4)
+		g.declare(catalog.Queue, 1, 2)
+		g.load(g.client(0), 20)
+		g.nodes[0].cut["n4"], g.nodes[3].cut["n1"] = true, true // it cannot catch up
+		g.say([]int{3}, []int{2})
+		g.run(30)
+		g.nodes[0].kill()
+		clear(g.nodes[3].cut)
+		g.transition(1, 1, 2)
+		g.run(100)
+		g.load(g.client(1), 10)
+		g.members(2, 0, 3)
+	})
+	for _, done := range []bool{false, true} {
+		t.Run(map[bool]string{false: "between, and it was not done", true: "between, and it was done"}[done], func(t *testing.T) {
+			g := newTrio(t, 53, 4)
+			g.declare(catalog.Queue, 1, 2)
+			c := g.client(0)
+			g.load(c, 20)
+			var asked *catalog.Membership
+			g.answer = func(m catalog.Membership) error { asked = &m; return errors.New("nobody leads") }
+			g.say([]int{3}, []int{2})
+			g.run(100)
+			if asked == nil {
+				t.Fatal("nothing was proposed")
+			}
+			g.nodes[1].disk.stuck, g.nodes[2].disk.stuck = true, true // what comes is on the owner and the learner
+			c.publish("unconfirmed")
+			g.run(20)
+			g.nodes[0].kill()
+			g.nodes[1].disk.stuck, g.nodes[2].disk.stuck = false, false
+			g.nodes[1].store.run()
+			g.nodes[2].store.run()
+			g.answer = nil
+			if done {
+				a := *g.assignment()
+				a.Version++
+				a.Followers, a.Learners, a.Leaving = asked.Followers, asked.Learners, nil
+				g.assign(a)
+				g.run(5)
+				g.transition(3, 1, 3)
+				g.load(g.client(3), 10)
+				g.members(2, 0, 1)
+				return
+			}
+			g.transition(1, 1, 2)
+			g.run(100)
+			g.load(g.client(1), 10)
+			g.members(2, 0, 3)
+		})
+	}
+}
+
+func TestWhatASwapLeavesOutlivesTheOwner(t *testing.T) {
+	g := newTrio(t, 54, 4)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 20)
+	g.nodes[2].kill()
+	g.say([]int{3}, []int{2})
+	g.load(c, 60)
+	g.members(1, 1, 3)
+	g.nodes[0].kill()
+	g.transition(3, 1, 3)
+	d := g.client(3)
+	d.send(protocol.Subscribe{To: d.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})
+	g.run(50)
+	if got := len(d.bodies()); got != 80 {
+		t.Fatalf("delivered %d of 80", got)
+	}
+}
+
+// Two swaps are wished at once: the owner proposes the second when the first has been answered, on the version that came with the answer.
+func TestOneSwapAtATime(t *testing.T) {
+	g := newTrio(t, 55, 5)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 10)
+	g.say([]int{3, 4}, []int{1, 2})
+	g.load(c, 60)
+	g.members(1, 3, 4)
+	if len(g.asked) != 2 || g.asked[0].Version >= g.asked[1].Version || len(g.asked[0].Followers) != 2 {
+		t.Fatalf("proposed %+v", g.asked)
+	}
+	g.same(0, 3, 4)
+}
+
+// A learner had caught up, and loses what it held before it is admitted. Whether its store is another or its disk lied, it is not admitted on
+// what it said before.
+func TestALearnerThatLostWhatItHeldIsNotAdmitted(t *testing.T) {
+	g := newTrio(t, 56, 4)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 20)
+	g.answer = func(catalog.Membership) error { return &catalog.Refusal{Code: catalog.StoreMoved} }
+	g.say([]int{3}, []int{2})
+	g.run(100)
+	if len(g.asked) == 0 {
+		t.Fatal("it was never proposed")
+	}
+	g.nodes[3].kill()
+	g.answer = nil
+	asked := len(g.asked)
+	g.run(1500)
+	if len(g.asked) != asked {
+		t.Fatalf("proposed while it is away: %+v", g.asked[asked:])
+	}
+	lost := g.nodes[3].disk.copies[part]
+	lost.batches = lost.batches[:2]
+	lost.snap, lost.pages = partition.Snapshot{}, map[uint32][]byte{}
+	g.nodes[3].restart()
+	g.run(1500)
+	if len(g.asked) != asked {
+		t.Fatalf("proposed with what it had lost: %+v", g.asked[asked:])
+	}
+	g.load(c, 5)
+}
+
+// A refused change is not proposed again at once, and is in the end.
+func TestARefusedChangeIsProposedAgain(t *testing.T) {
+	g := newTrio(t, 57, 4)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 5)
+	refuse := true
+	g.answer = func(catalog.Membership) error {
+		if refuse {
+			return &catalog.Refusal{Code: catalog.Unproven}
+		}
+		return nil
+	}
+	g.say([]int{3}, []int{2})
+	g.load(c, 100)
+	if len(g.asked) != 1 {
+		t.Fatalf("proposed %d times within 0.4 s", len(g.asked))
+	}
+	refuse = false
+	g.run(1100)
+	g.members(1, 1, 3)
+}
+
+// W is raised and lowered with publishes in flight. Raised: from the proposal on they need both. Lowered: what was admitted before needs the
+// old W, until it is confirmed or nobody waits for it; what comes after the change needs the new one.
+func TestAPolicyIsRaisedAndLoweredWithPublishesInFlight(t *testing.T) {
+	g := newTrio(t, 58, 3)
+	g.declare(catalog.Stream, 1, 2)
+	c := g.client(0)
+	g.load(c, 10)
+	g.wish("all_durable", 3)
+	g.load(c, 10)
+	if a := g.assignment(); a.Policy != "all_durable" || a.Epoch != 1 {
+		t.Fatalf("the policy was not raised: %+v", a)
+	}
+	g.nodes[2].disk.stuck = true
+	c.got = nil
+	c.publish("before")
+	g.run(30)
+	if at := c.upTo(); at != 0 {
+		t.Fatalf("confirmed below %d without one of all", at)
+	}
+	g.wish("majority_durable", 3)
+	g.run(30)
+	if a := g.assignment(); a.Policy != "majority_durable" {
+		t.Fatalf("the policy was not lowered: %+v", a)
+	}
+	c.publish("after")
+	g.run(30)
+	if at := c.upTo(); at != 0 {
+		t.Fatalf("confirmed below %d: what was admitted before the change needs all", at)
+	}
+	t.Run("confirmed by all", func(t *testing.T) {
+		g.nodes[2].disk.stuck = false
+		g.nodes[2].store.run()
+		g.run(30)
+		if at := c.upTo(); at != c.next {
+			t.Fatalf("confirmed below %d, want %d", at, c.next)
+		}
+		g.nodes[2].disk.stuck = true
+		g.load(c, 3)
+	})
+}
+
+// Nobody waits any more for what was admitted before: what comes after is not held up by it.
+func TestALoweredPolicyFreesWhatComesAfter(t *testing.T) {
+	g := newTrio(t, 59, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.wish("all_durable", 3)
+	g.load(c, 3)
+	g.nodes[2].disk.stuck = true
+	c.publish("before")
+	g.run(10)
+	g.wish("majority_durable", 3)
+	g.run(30)
+	c.publish("after")
+	g.run(10)
+	if at := c.upTo(); at != 0 {
+		t.Fatalf("confirmed below %d", at)
+	}
+	c.stream++ // the gateway has called both unknown: it takes another producer, and another stream
+	c.prod++
+	c.next, c.got = 1, nil
+	c.send(protocol.Attach{To: c.to(), Reply: c, Producer: c.prod, First: 1})
+	g.run(10)
+	g.load(c, 3)
+}
+
+// A policy that cannot be had yet is not begun: confirms would wait for a copy that is away.
+func TestAPolicyIsNotRaisedWhileACopyIsAway(t *testing.T) {
+	g := newTrio(t, 60, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 3)
+	g.nodes[2].kill()
+	g.load(c, 3)
+	g.wish("all_durable", 3)
+	g.load(c, 10)
+	if len(g.asked) != 0 {
+		t.Fatalf("proposed %+v", g.asked)
+	}
+	g.nodes[2].restart()
+	g.load(c, 10)
+	if a := g.assignment(); a.Policy != "all_durable" {
+		t.Fatalf("the policy was not raised once all are back: %+v", a)
+	}
+}
+
+// With all_durable and a copy lost nothing can be confirmed: what was admitted waits, what is new is refused at once. A learner in its place,
+// or its return, ends that by itself.
+func TestAllDurableWithALostCopy(t *testing.T) {
+	for _, returns := range []bool{false, true} {
+		g := newTrio(t, 61, 4)
+		g.declare(catalog.Queue, 1, 2)
+		c := g.client(0)
+		g.wish("all_durable", 3)
+		g.load(c, 5)
+		g.nodes[2].disk.stuck = true
+		c.got = nil
+		c.publish("admitted")
+		g.run(5)
+		g.nodes[2].kill()
+		g.run(5)
+		c.publish("refused")
+		g.run(10)
+		r := take[protocol.PublishRefused](c)
+		if len(r) != 1 || r[0].First != c.next-1 || r[0].Unknown || c.upTo() != 0 {
+			t.Fatalf("refused %+v, want %d alone", r, c.next-1)
+		}
+		if returns {
+			g.nodes[2].restart()
+		} else {
+			g.say([]int{3}, []int{2})
+		}
+		g.run(200)
+		if at := c.upTo(); at != c.next {
+			t.Fatalf("confirmed below %d, want %d: what was admitted is confirmed in the end", at, c.next)
+		}
+		g.load(c, 5)
+		if !returns {
+			g.members(1, 1, 3)
+		}
+	}
+}
+
+// More copies than are wished: the first that is to leave goes, and only then does W follow.
+func TestACopyIsTakenAway(t *testing.T) {
+	g := newTrio(t, 62, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 3)
+	g.wish("majority_durable", 1)
+	g.say(nil, []int{2, 1})
+	g.load(c, 40)
+	g.members(1)
+	g.nodes[1].kill()
+	g.nodes[2].kill()
+	g.load(c, 3)
+}
+
+// What confirms goes by the policy of the assignment: what the resource wishes is only a wish.
+func TestTheAssignmentsPolicyConfirms(t *testing.T) {
+	g := newTrio(t, 63, 3)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.load(c, 3)
+	g.nodes[1].disk.stuck, g.nodes[2].disk.stuck = true, true
+	g.answer = func(catalog.Membership) error { return &catalog.Refusal{Code: catalog.Unproven} }
+	g.wish("local_durable", 3)
+	c.got = nil
+	c.publish("x")
+	g.run(50)
+	if at := c.upTo(); at != 0 {
+		t.Fatalf("confirmed below %d by one copy, while the assignment says majority", at)
+	}
+	if s := g.nodes[0].m.find(part); s.w != 2 {
+		t.Fatalf("W is %d", s.w)
+	}
+}
+
+// An owner that was cut off delivers again once as many copies as a confirm needs have said that they follow; sessions alone, learners, and
+// copies that lost what they held do not count.
+func TestFollowed(t *testing.T) {
+	stands := func(f *feed) *feed { f.Stand(1, 1); return f }
+	for name, c := range map[string]struct {
+		feeds []*feed
+		w     int
+		want  bool
+	}{
+		"no other copies":           {nil, 1, true},
+		"one confirms":              {[]*feed{{}}, 1, true},
+		"a session alone":           {[]*feed{{up: true}}, 2, false},
+		"it stands":                 {[]*feed{stands(&feed{up: true})}, 2, true},
+		"it stood, and is away":     {[]*feed{stands(&feed{})}, 2, false},
+		"a learner":                 {[]*feed{stands(&feed{up: true, learner: true})}, 2, false},
+		"it came back with less":    {[]*feed{stands(&feed{up: true, doubted: true})}, 2, false},
+		"one of two stands":         {[]*feed{stands(&feed{up: true}), {up: true}}, 2, true},
+		"one of two that are meant": {[]*feed{stands(&feed{up: true}), {up: true}}, 3, false},
+	} {
+		r := &replica{feeds: c.feeds, w: c.w}
+		if got := r.followed(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
