@@ -22,7 +22,7 @@ type Env struct {
 // Options bound what a store takes. A zero means the default.
 type Options struct {
 	FileSize    int64 // bytes of a log file; 128 MiB
-	GroupBytes  int   // bytes of one group, unless one frame is larger; 1 MiB
+	GroupBytes  int   // bytes of one group, unless one frame is larger; 2 MiB: with 1 MiB the writer waits for the disk most of the time
 	CacheBytes  int64 // of newest batches kept in memory; 64 MiB
 	FooterBytes int64 // of footers kept in memory; 32 MiB
 
@@ -54,7 +54,7 @@ func (o Options) withDefaults() Options {
 	def(&o.LowWater, 4*o.FileSize)
 	def(&o.HighWater, max(6*o.FileSize, o.LowWater))
 	if o.GroupBytes == 0 {
-		o.GroupBytes = 1 << 20
+		o.GroupBytes = 2 << 20
 	}
 	if o.Reserve == 0 {
 		o.Reserve = 1

@@ -1,10 +1,12 @@
 package amqp_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,4 +154,46 @@ func TestShutdownSays320(t *testing.T) {
 	if e := <-closed; e == nil || e.Code != client.ConnectionForced {
 		t.Fatalf("closed with %v", e)
 	}
+}
+
+// Connections that are sent much at a time share the memory that it is put together in: each gets its own bytes.
+func TestClientsAreSentMuch(t *testing.T) {
+	_, url := serve(t, amqptest.New(), nil)
+	const clients, n = 3, 60
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for c := range clients {
+		_, ch := dial(t, url)
+		name := fmt.Sprint("q", c)
+		if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		body := func(i int) []byte { return bytes.Repeat([]byte{byte(c*n + i)}, 100_000+i) }
+		for i := range n {
+			if err := ch.PublishWithContext(ctx, "", name, false, false, client.Publishing{Body: body(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all.Go(func() {
+			ds, err := ch.Consume(name, "", true, false, false, false, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range n {
+				select {
+				case d := <-ds:
+					if !bytes.Equal(d.Body, body(i)) {
+						t.Errorf("client %d: message %d has other bytes", c, i)
+						return
+					}
+				case <-ctx.Done():
+					t.Errorf("client %d: message %d did not come", c, i)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -20,6 +20,8 @@ const (
 	inputs      = 3         // inputs of one connection between its reader and its actor
 	outputMost  = 4 << 20   // bytes waiting to be written beyond which no more is read from the client
 	outputKept  = 256 << 10 // memory of an output that is kept for the next
+	outputLarge = 8 << 20   // memory of an output that is kept for whoever needs as much next
+	mostLarge   = 16        // connections that have such memory for what comes next
 	lastWords   = 5 * time.Second
 	lingerLimit = time.Second
 )
@@ -79,6 +81,7 @@ type conn struct {
 	limits   int           // of the handshake and the farewell, so far: only the last one counts
 	channels int           // that the server knows of
 	farewell bool          // everything was written, the client is to hang up
+	roomy    bool          // the session's next output has large memory
 }
 
 func newConn(s *Server, id uint64, nc net.Conn, secure bool) *conn {
@@ -212,6 +215,7 @@ func (c *conn) Receive(msg any) {
 	case *output:
 		s.Written(&m.Output)
 		if cap(m.Bytes) > outputKept {
+			c.server.large.give(m.Bytes)
 			m.Bytes = nil
 		}
 		c.idle = append(c.idle, m)
@@ -283,6 +287,11 @@ func (c *conn) Flush() {
 	if n := len(c.idle); n > 0 && c.s.Pending() > 0 {
 		o := c.idle[n-1]
 		c.idle = c.idle[:n-1]
+		if c.roomy = c.server.large.follow(c.roomy, c.s.Pending()); c.roomy {
+			if b := c.server.large.take(); b != nil {
+				o.Bytes = b
+			}
+		}
 		c.s.Take(&o.Output)
 		c.outgoing <- o
 	}
@@ -364,6 +373,7 @@ func (c *conn) finish(err error) {
 // leave gives back what the client held, and the socket.
 func (c *conn) leave() {
 	c.s.Abandon()
+	c.roomy = c.server.large.follow(c.roomy, 0)
 	c.countChannels()
 	c.waiting = nil
 	c.cut()

@@ -34,6 +34,7 @@ type Server struct {
 
 	in, out  atomic.Uint64 // bytes since the start
 	channels atomic.Int64  // open now
+	large    large
 }
 
 // New makes a server that listens nowhere yet.
