@@ -99,11 +99,14 @@ func (f *Feed) Behind(tail uint64) (from uint64, ok bool) {
 	return f.next, true
 }
 
-// Read ends a read that Behind asked for. It reports whether what was read is still wanted.
+// Read ends a read that Behind asked for. It reports whether what was read is still wanted: one that was asked for before Lose or Stand does
+// not end another that was asked for since.
 func (f *Feed) Read(from uint64) bool {
-	wanted := f.reading && f.standing && f.next == from
+	if !f.reading || !f.standing || f.next != from {
+		return false
+	}
 	f.reading = false
-	return wanted
+	return true
 }
 
 // Owes reports whether the copy does not know the confirmed position and nothing is under way that would carry it. While the copy has

@@ -37,3 +37,32 @@ func TestTheConfirmedPositionIsToldAloneOnlyWhereNothingWillCarryIt(t *testing.T
 		t.Fatal("not told again after it was lost")
 	}
 }
+
+// TestFeedKnowsItsReads has a copy say twice where it stands, while what it misses is read: the second read comes late, and must not pass for
+// the third, whose answer nobody would wait for then.
+func TestFeedKnowsItsReads(t *testing.T) {
+	var f Feed
+	read := func() uint64 {
+		t.Helper()
+		from, ok := f.Behind(100)
+		if !ok {
+			t.Fatal("nothing is read for a copy that is behind")
+		}
+		return from
+	}
+	f.Stand(10, 10)
+	first := read()
+	f.Stand(10, 10)
+	second := read()
+	if !f.Read(first) {
+		t.Fatal("what it misses is not wanted")
+	}
+	f.Sent(50, 40, 0)
+	third := read()
+	if f.Read(second) {
+		t.Fatal("what was sent already is wanted")
+	}
+	if !f.Read(third) {
+		t.Fatal("what it misses is not wanted any more, and nothing else is under way")
+	}
+}
