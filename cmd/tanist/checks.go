@@ -32,7 +32,7 @@ func newWaitHealthy() *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "healthy", Short: "Wait until all nodes live and every copy has caught up", Args: cobra.NoArgs,
-		Long: fmt.Sprintf(`Waits until every member of the cluster is live and takes writes, the catalog has a leader, and every durable queue and stream is served by its
+		Long: fmt.Sprintf(`Waits until every member of the cluster that has a copy or a vote is live and takes writes, the catalog has a leader, and every durable queue and stream is served by its
 owner, with no change of owner pending, with as many copies as it should have, each of which holds what its owner had when it was asked. So
 the next node of a rolling restart may be stopped. It says what is left on standard error whenever that changes. While no node answers at the
 address it goes on asking.

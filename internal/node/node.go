@@ -277,6 +277,9 @@ func (n *Node) apply(changes []catalog.Change) {
 	n.mu.Unlock()
 	for i := range changes {
 		n.transitions.Add(newEpochs(&changes[i]))
+		if n.caughtUp {
+			n.tellCopies(&changes[i])
+		}
 	}
 	n.manager.Apply(changes)
 	if !n.caughtUp {

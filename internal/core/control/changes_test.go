@@ -49,3 +49,24 @@ func TestWhatIsYetToDo(t *testing.T) {
 		}
 	}
 }
+
+// TestAReplacedNodeIsNotMissed: once others have the places of a node that is away, and its vote, all is well without it.
+func TestAReplacedNodeIsNotMissed(t *testing.T) {
+	k := steady(t, "majority_durable")
+	w := newWorld(t, "a", "b", "c", "d")
+	w.declare("q", 3, "a", "b", "c")
+	k.View = w.s.View()
+	k.Nodes = append(k.Nodes, NodeState{Node: "d"})
+	if got := told(Unhealthy(k)); got != "" {
+		t.Errorf("nobody needs d: %s", got)
+	}
+	k.Voters = []string{"a", "b", "d"}
+	if got := told(Unhealthy(k)); got != "node d: it is not live > tanist node list" {
+		t.Errorf("d votes: %s", got)
+	}
+	k.Voters = nil
+	w.do(catalog.AddLearner(checked, 1, catalog.Member{Node: "d", Store: ident.StoreID{'d'}}))
+	if got := told(Unhealthy(k)); got != "node d: it is not live > tanist node list\nq: d is learning what the others hold > tanist status q" {
+		t.Errorf("d learns: %s", got)
+	}
+}

@@ -21,10 +21,11 @@ type Obstacle struct {
 // by now, it does not lack for want of time. Answers of several nodes are of no one moment, so nothing less would be true under load.
 type End struct{ Position, Confirmed uint64 }
 
-// Unhealthy says what keeps a cluster from being healthy: every registered node is live and its store takes writes, the catalog can be
-// changed and has the voters that it should have, and every durable partition is served by its owner with no transition pending, with as many copies as it wants and can have, and
+// Unhealthy says what keeps a cluster from being healthy: every registered node is live and its store takes writes, unless it is away,
+// holds no place in any partition and votes on nothing; the catalog can be changed and has the voters that it should have; and every
+// durable partition is served by its owner with no transition pending, with as many copies as it wants and can have, as its wishes say, and
 // with every copy holding durably what its owner had when it was asked first. It says at most MaxConditions, nodes before partitions; total
-// is how many there are. Source: issue 4, "wait healthy".
+// is how many there are. Source: issue 4, "wait healthy"; issue 5: it is healthy once what a lost node held is replaced.
 func Unhealthy(k Known) (list []Obstacle, total int) {
 	s := newSurvey(k)
 	var out []Obstacle
@@ -35,6 +36,7 @@ func Unhealthy(k Known) (list []Obstacle, total int) {
 	}
 	for _, n := range k.View.Nodes() {
 		switch x := s.nodes[n.Name]; {
+		case !x.Live && s.needless(n):
 		case !x.Live:
 			out = append(out, Obstacle{"node " + n.Name, "it is not live" + because(x.Reason), "tanist node list"})
 		case x.Closed:
@@ -53,6 +55,24 @@ func Unhealthy(k Known) (list []Obstacle, total int) {
 		}
 	}
 	return out[:min(len(out), MaxConditions)], len(out)
+}
+
+// needless reports whether nothing needs a node: it has no place in any durable partition, and no vote.
+func (s *survey) needless(n *catalog.Node) bool {
+	if slices.Contains(s.k.Voters, n.Name) {
+		return false
+	}
+	for _, r := range s.k.View.AllResources() {
+		for _, a := range r.Partitions {
+			if r.Home != nil {
+				continue
+			}
+			if a.Owner.Node == n.Name || slices.ContainsFunc(slices.Concat(a.Followers, a.Learners), func(m catalog.Member) bool { return m.Node == n.Name }) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func because(reason string) string {

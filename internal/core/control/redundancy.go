@@ -135,7 +135,7 @@ func (s *survey) ending(a *catalog.Assignment, h Held) string {
 		back += ", or " + other
 	}
 	if h.Fate == Kept {
-		back += fmt.Sprintf("; the place is kept for another %v", time.Duration(h.Until-s.k.Now)*time.Millisecond)
+		back += fmt.Sprintf("; the place is kept for another %v", (time.Duration(h.Until-s.k.Now) * time.Millisecond).Round(time.Second))
 	}
 	return back
 }
