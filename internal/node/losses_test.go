@@ -234,6 +234,26 @@ func TestALossIsAcceptedOnlyAsItWasPlanned(t *testing.T) {
 	}
 }
 
+// TestAPlanKnowsWhatTheLostOwnerConfirmedAfterTheControllerWasLostToo: owners tell every node, for the controller may be lost with them.
+func TestAPlanKnowsWhatTheLostOwnerConfirmedAfterTheControllerWasLostToo(t *testing.T) {
+	b := bereave(t, 11, 20, false)
+	first := b.leading(0)
+	b.kill(b.index(first.name))
+	other := slices.IndexFunc(b.nodes, func(w *world) bool {
+		return w != first && !slices.Contains(b.lost, w.name) && w != b.nodes[b.survivor]
+	})
+	b.restart(b.index(first.name)) // so that there is a majority
+	b.await("another leader", func() bool { return b.leading(other) != first })
+	var plan protocol.LossAnswer
+	b.await("a plan", func() bool {
+		plan = b.loss(other, b.q, protocol.LossAsk{})
+		return plan.Candidate.Node == b.nodes[b.survivor].name
+	})
+	if plan.To-plan.Position != 20 || plan.FloorBy != b.nodes[b.owner].name {
+		t.Fatalf("the plan is %+v", plan)
+	}
+}
+
 // TestAnOwnerWithTooFewFollowersGoesOnWithLess: it serves and can confirm nothing. Nothing is lost, and the followers learn when they are back.
 func TestAnOwnerWithTooFewFollowersGoesOnWithLess(t *testing.T) {
 	c, q, owner, follower, survivor := lossy(t, 12)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -113,10 +114,9 @@ func (n *Node) sayVows() {
 	}
 	n.watch.said = now
 	for some := range slices.Chunk(n.manager.Confirms(n.watch.told), vowsAtOnce) {
-		if to == n.local.Node {
-			n.controller.Confirms(n.local, confirmsOf(some))
-		} else {
-			n.sendControl(to, protocol.Confirms{From: n.local, Items: some})
+		n.controller.Confirms(n.local, confirmsOf(some))
+		for _, peer := range n.reached() { // who may have to decide after the present controller was lost with this node
+			n.sendControl(peer, protocol.Confirms{From: n.local, Items: some})
 		}
 	}
 	vows := n.manager.Promises()
@@ -131,9 +131,22 @@ func (n *Node) sayVows() {
 	}
 }
 
+// reached are the nodes that there is a session with, in order.
+func (n *Node) reached() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Sorted(maps.Keys(n.sessions))
+}
+
 // tellOf tells the controller how this node reaches another, or everything where that other is the controller's: it knows nothing yet.
 func (n *Node) tellOf(node string) {
 	n.post(func() {
+		n.mu.Lock()
+		run := n.reaches[node]
+		n.mu.Unlock()
+		if run.Up {
+			n.watch.said = 0 // it may have to decide later, and was not told yet how far owners here have confirmed
+		}
 		to, ok := n.controllerNode()
 		switch {
 		case !ok || to == n.local.Node:
@@ -144,9 +157,6 @@ func (n *Node) tellOf(node string) {
 			n.tellAll()
 			return
 		}
-		n.mu.Lock()
-		run := n.reaches[node]
-		n.mu.Unlock()
 		n.sendControl(to, protocol.RunReport{From: n.local, Term: n.watch.term, Runs: []protocol.Run{run}})
 	})
 }
