@@ -123,9 +123,7 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 			n.controller.Report(peer, reachOf(m.Runs))
 		}
 	case protocol.Confirms:
-		if m.From == peer {
-			n.controller.Confirms(peer, confirmsOf(m.Items))
-		}
+		n.controller.Confirms(m.From, confirmsOf(m.Items)) // of the peer's own, or passed on by it
 	case protocol.Promises:
 		if m.From == peer {
 			n.controller.Promises(peer, promisesOf(m.Items))

@@ -111,6 +111,7 @@ func (n *Node) sayVows() {
 	}
 	if n.watch.said == 0 {
 		n.watch.told = map[ident.Partition]protocol.Confirmed{}
+		n.passOn(to)
 	}
 	n.watch.said = now
 	for some := range slices.Chunk(n.manager.Confirms(n.watch.told), vowsAtOnce) {
@@ -129,6 +130,25 @@ func (n *Node) sayVows() {
 	} else {
 		n.sendControl(to, protocol.Promises{From: n.local, Items: vows})
 	}
+}
+
+// passOn tells a controller how far owners on other nodes have confirmed, as this node was told: they may be lost by now.
+func (n *Node) passOn(to string) {
+	if to == n.local.Node {
+		return
+	}
+	n.controller.Heard(func(by ident.Instance, list []controller.Confirmed) {
+		if by == n.local {
+			return
+		}
+		for some := range slices.Chunk(list, vowsAtOnce) {
+			m := protocol.Confirms{From: by}
+			for _, c := range some {
+				m.Items = append(m.Items, protocol.Confirmed(c))
+			}
+			n.sendControl(to, m)
+		}
+	})
 }
 
 // reached are the nodes that there is a session with, in order.

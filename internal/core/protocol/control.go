@@ -20,9 +20,10 @@ type Heartbeat struct {
 }
 
 // Confirms tells the controller how far owners have confirmed, of those partitions where that has changed: once a second. Nobody is chosen
-// below it (design 2 §5, "confirmed floor").
+// below it (design 2 §5, "confirmed floor"). Every other node is told too, since the controller may be lost with the owner; to a new
+// controller nodes pass on what they were told.
 type Confirms struct {
-	From  ident.Instance
+	From  ident.Instance // that owns; another may pass it on
 	Items []Confirmed
 }
 

@@ -245,6 +245,11 @@ func (c *Controller) considerAll(pick func(*catalog.Assignment) bool) {
 }
 
 func (c *Controller) changed(ch catalog.Change) {
+	if r, ok := ch.Before.(*catalog.Resource); ok && ch.After == nil {
+		for _, a := range r.Partitions {
+			delete(c.watch.confirms, a.Partition)
+		}
+	}
 	if !c.leading {
 		return
 	}
@@ -273,7 +278,6 @@ func (c *Controller) changed(ch catalog.Change) {
 			c.drop(a.Partition)
 			delete(c.own, a.Partition)
 			delete(c.watch.promises, a.Partition)
-			delete(c.watch.confirms, a.Partition)
 		}
 	}
 	if after == nil || after.Home != nil {

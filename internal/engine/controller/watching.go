@@ -92,6 +92,21 @@ func (c *Controller) Report(from ident.Instance, of []control.Reach) { c.box.Pos
 // Confirms takes how far owners on a node have confirmed.
 func (c *Controller) Confirms(from ident.Instance, of []Confirmed) { c.box.Post(confirms{from, of}) }
 
+// Heard gives, on the controller's loop, what owners have said of how far they confirmed, owner by owner in order.
+func (c *Controller) Heard(each func(by ident.Instance, of []Confirmed)) {
+	c.box.Post(func() {
+		by := map[ident.Instance][]Confirmed{}
+		for p, f := range c.watch.confirms {
+			by[f.by] = append(by[f.by], Confirmed{p, f.epoch, f.position})
+		}
+		for _, i := range slices.SortedFunc(maps.Keys(by), func(x, y ident.Instance) int { return strings.Compare(x.String(), y.String()) }) {
+			of := by[i]
+			slices.SortFunc(of, func(x, y Confirmed) int { return x.Partition.Compare(y.Partition) })
+			each(i, of)
+		}
+	})
+}
+
 // Promises takes the promises of a node's copies that are above the epoch of their role.
 func (c *Controller) Promises(from ident.Instance, of []Promised) { c.box.Post(promises{from, of}) }
 
@@ -123,7 +138,8 @@ func (c *Controller) observe(msg any) {
 		c.promised(m)
 	case confirms:
 		for _, x := range m.of { // an owner of an earlier epoch, that has not heard of its end, takes nothing back
-			if x.Epoch >= c.watch.confirms[x.Partition].epoch {
+			have := c.watch.confirms[x.Partition]
+			if x.Epoch > have.epoch || x.Epoch == have.epoch && x.Position > have.position {
 				c.watch.confirms[x.Partition] = floor{m.from, x.Epoch, x.Position, c.env.Clock.Wall().UnixMilli()}
 			}
 		}
