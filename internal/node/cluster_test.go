@@ -23,12 +23,13 @@ type cluster struct {
 	sim   *exec.Sim
 	net   *mesh.Virtual
 	nodes []*world
-	seen  func(mesh.Purpose) // told of every message; may be nil
+	seen  func(mesh.Purpose)     // told of every message; may be nil
+	known map[string][]mesh.Peer // what nodes keep beside their data
 }
 
 // newCluster brings up so many nodes: the first begins the cluster, the others join.
 func newCluster(t *testing.T, seed uint64, n int) *cluster {
-	c := &cluster{t: t, sim: exec.NewSim(seed)}
+	c := &cluster{t: t, sim: exec.NewSim(seed), known: map[string][]mesh.Peer{}}
 	c.net = mesh.NewVirtual(c.sim)
 	c.net.Delay = func(_, _ string, p mesh.Purpose) time.Duration {
 		if c.seen != nil {
@@ -48,11 +49,10 @@ func (c *cluster) add(i int) {
 	w.env = func(e *Env) {
 		e.Mesh = func(local ident.Instance) (mesh.Mesh, error) { return c.net.End(local), nil }
 	}
-	var known []mesh.Peer // what a node keeps beside its data
 	w.cfg = func(cfg *Config) {
-		cfg.Mesh, cfg.Peers, cfg.SnapshotEvery = w.name+":1", known, 64
-		cfg.PeersChanged = func(list []mesh.Peer) { known = list }
-		if known != nil {
+		cfg.Mesh, cfg.Peers, cfg.SnapshotEvery = w.name+":1", c.known[w.name], 64
+		cfg.PeersChanged = func(list []mesh.Peer) { c.known[w.name] = list }
+		if c.known[w.name] != nil {
 			return
 		}
 		if i > 0 {
@@ -75,17 +75,23 @@ func (c *cluster) add(i int) {
 // enrol has the first node record another, as its registrar does.
 func (c *cluster) enrol(i ident.Instance) {
 	c.t.Helper()
-	cmd, err := catalog.Encode(catalog.RegisterBoot(catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot, Mesh: i.Node + ":1"}))
+	c.propose(catalog.RegisterBoot(catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot, Mesh: i.Node + ":1"}))
+}
+
+// propose has the first node change the catalog.
+func (c *cluster) propose(item catalog.Item) {
+	c.t.Helper()
+	cmd, err := catalog.Encode(item)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	done := false
 	c.nodes[0].n.consensus.Propose(cmd, func(r catalog.Result, err error) {
 		if done = true; err != nil || r.Err() != nil {
-			c.t.Errorf("enrol: %v, %v", err, r.Err())
+			c.t.Errorf("a change of the catalog: %v, %v", err, r.Err())
 		}
 	})
-	c.await("the enrolment", func() bool { return done })
+	c.await("a change of the catalog", func() bool { return done })
 }
 
 func (c *cluster) begin(w *world) {
