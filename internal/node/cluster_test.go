@@ -75,23 +75,7 @@ func (c *cluster) add(i int) {
 // enrol has the first node record another, as its registrar does.
 func (c *cluster) enrol(i ident.Instance) {
 	c.t.Helper()
-	c.propose(catalog.RegisterBoot(catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot, Mesh: i.Node + ":1"}))
-}
-
-// propose has the first node change the catalog.
-func (c *cluster) propose(item catalog.Item) {
-	c.t.Helper()
-	cmd, err := catalog.Encode(item)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	done := false
-	c.nodes[0].n.consensus.Propose(cmd, func(r catalog.Result, err error) {
-		if done = true; err != nil || r.Err() != nil {
-			c.t.Errorf("a change of the catalog: %v, %v", err, r.Err())
-		}
-	})
-	c.await("a change of the catalog", func() bool { return done })
+	c.propose(0, catalog.RegisterBoot(catalog.Node{Name: i.Node, Store: i.Store, Boot: i.Boot, Mesh: i.Node + ":1"}))
 }
 
 func (c *cluster) begin(w *world) {

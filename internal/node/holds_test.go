@@ -29,8 +29,8 @@ type load struct {
 func newLoad(t *testing.T, seed uint64, kind catalog.Kind) *load {
 	c := newCluster(t, seed, 4)
 	c.await("three voters", func() bool { return c.voters(0) == 3 })
-	c.propose(catalog.PutSetting(catalog.FollowerLossHold, "5s", 0))
-	c.propose(catalog.PutSetting(catalog.Rebalance, "off", 0))
+	c.propose(0, catalog.PutSetting(catalog.FollowerLossHold, "5s", 0))
+	c.propose(0, catalog.PutSetting(catalog.Rebalance, "off", 0))
 	c.sim.RunFor(2 * time.Second)
 	q := durable("")
 	q.Kind = kind
@@ -42,10 +42,6 @@ func newLoad(t *testing.T, seed uint64, kind catalog.Kind) *load {
 	})
 	l.publishFor(time.Second)
 	return l
-}
-
-func (l *load) index(node string) int {
-	return slices.IndexFunc(l.nodes, func(w *world) bool { return w.name == node })
 }
 
 func (l *load) followers() (out []string) {
@@ -204,7 +200,7 @@ func TestANodeThatLostItsDiskTakesItsPlaceAgain(t *testing.T) {
 	}
 	w.n = n
 	now := n.Local()
-	l.propose(catalog.ReplaceNode(old.Store, catalog.Node{Name: now.Node, Store: now.Store, Boot: now.Boot, Mesh: now.Node + ":1"}))
+	l.propose(0, catalog.ReplaceNode(old.Store, catalog.Node{Name: now.Node, Store: now.Store, Boot: now.Boot, Mesh: now.Node + ":1"}))
 	l.begin(w)
 	l.publishFor(3 * time.Second)
 	l.whole("on its new store", before...)
@@ -218,7 +214,7 @@ func TestCopiesFollowWhatIsWished(t *testing.T) {
 	l := newLoad(t, 14, catalog.Queue)
 	copies := func(n int) {
 		t.Helper()
-		l.propose(catalog.SetWishes("/", l.name, 0, "", uint32(n)))
+		l.propose(0, catalog.SetWishes("/", l.name, 0, "", uint32(n)))
 		l.publishFor(2 * time.Second)
 		if got := l.followers(); len(got) != n-1 {
 			t.Fatalf("%d copies are wished for: %+v", n, l.assignment(0, l.name))
@@ -228,11 +224,11 @@ func TestCopiesFollowWhatIsWished(t *testing.T) {
 	copies(4)
 	copies(2)
 	follower := l.nodes[l.index(l.followers()[0])].n.Local()
-	l.propose(catalog.DrainNode(follower.Node, follower.Store, true))
+	l.propose(0, catalog.DrainNode(follower.Node, follower.Store, true))
 	l.publishFor(2 * time.Second)
 	if got := l.followers(); len(got) != 1 || got[0] == follower.Node {
 		t.Fatalf("%s is draining, and followed by %v", follower.Node, got)
 	}
-	l.propose(catalog.DrainNode(follower.Node, follower.Store, false))
+	l.propose(0, catalog.DrainNode(follower.Node, follower.Store, false))
 	copies(3)
 }
