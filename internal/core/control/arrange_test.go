@@ -73,7 +73,7 @@ func (w *world) carryOut() (any bool) {
 		m := catalog.Membership{Partition: a.Partition, Version: a.Version, Epoch: a.Epoch, Floor: 1, Policy: r.Policy, Followers: a.Followers, Learners: a.Learners}
 		out := func(n int) { m.Followers = slices.Delete(slices.Clone(m.Followers), n, n+1) }
 		switch {
-		case len(a.Learners) > 0:
+		case len(a.Learners) > 0 && w.s.View().Node(a.Learners[0].Node).Store == a.Learners[0].Store:
 			l := a.Learners[0]
 			if i := slices.IndexFunc(a.Followers, func(f catalog.Member) bool { return f.Node == l.Node }); i >= 0 {
 				out(i)
