@@ -30,7 +30,7 @@ type MemberOp uint8
 
 // The changes.
 const (
-	AddLearner MemberOp = iota + 1 // a store that is no member applies everything, and does not vote
+	AddLearner MemberOp = iota + 1 // a store that is no member, or a voter, applies everything, and does not vote
 	AddVoter                       // a learner that has caught up votes
 	Remove                         // for good; the leader may remove itself
 )
@@ -106,8 +106,12 @@ func (c *Consensus) mayChange(m MemberChange) error {
 		return refuse("it names no store")
 	case m.Op == AddLearner && c.ledger.isRemoved(m.ID):
 		return refuse("the store was removed; its node can join again with an empty data directory")
-	case m.Op == AddLearner && (votes || learns):
-		return refuse("it is a member already")
+	case m.Op == AddLearner && learns:
+		return refuse("it is a learner already")
+	case m.Op == AddLearner && votes && len(voters) == 1:
+		return refuse("it is the last voter")
+	case m.Op == AddLearner && votes && m.ID == c.id:
+		return refuse("it leads, and hands on before it gives up its vote")
 	case m.Op == AddVoter && votes:
 		return refuse("it votes already")
 	case m.Op == AddVoter && !learns:

@@ -35,16 +35,17 @@ func TestChangesThatAreRefused(t *testing.T) {
 		text string
 	}{
 		"not the leader":     {other, AddLearner, fresh, ErrNotLeader, name(l.id)},
-		"member already":     {l, AddLearner, other.id, ErrNoChange, "member already"},
+		"the leader's vote":  {l, AddLearner, l.id, ErrNoChange, "it leads"},
 		"votes already":      {l, AddVoter, other.id, ErrNoChange, "votes already"},
 		"no learner":         {l, AddVoter, ID([16]byte{0: 7}), ErrNoChange, "not a learner"},
 		"no member":          {l, Remove, ID([16]byte{0: 7}), ErrNoChange, "not a member"},
 		"no store":           {l, AddLearner, 0, ErrNoChange, "no store"},
 		"no such change":     {l, 9, fresh, ErrNoChange, "no such change"},
 		"learner of nothing": {l, AddLearner, fresh, nil, ""},
+		"learner already":    {l, AddLearner, ID([16]byte{0: 6}), ErrNoChange, "learner already"},
 		"no log yet":         {l, AddVoter, ID([16]byte{0: 8}), ErrNoChange, "caught up"},
 	} {
-		if name == "no log yet" {
+		if name == "no log yet" || name == "learner already" {
 			if err := cl.changeErr(l, AddLearner, c.id); err != nil {
 				t.Fatal(err)
 			}
@@ -65,6 +66,9 @@ func TestChangesThatAreRefused(t *testing.T) {
 	}
 	single := newCluster(t, 2)
 	single.grow(1)
+	if err := single.changeErr(single.members[0], AddLearner, single.members[0].id); !errors.Is(err, ErrNoChange) || !strings.Contains(err.Error(), "last voter") {
+		t.Errorf("the last voter gave up its vote: %v", err)
+	}
 	if err := single.changeErr(single.members[0], Remove, single.members[0].id); !errors.Is(err, ErrNoChange) {
 		t.Errorf("the last voter was removed: %v", err)
 	}
@@ -135,6 +139,41 @@ func TestReplacement(t *testing.T) {
 	if s := cl.leader().c.status(); len(s.Voters) != 3 || slices.Contains(s.Voters, lost.id) || !slices.Contains(s.Voters, fresh.id) {
 		t.Fatalf("%+v", s)
 	}
+}
+
+// A voter gives up its vote while it is there, or is made to while it is not: it applies everything as before and elects nobody, and may vote
+// again.
+func TestAVoterGivesUpItsVote(t *testing.T) {
+	cl := newCluster(t, 7)
+	cl.grow(4)
+	var voters []*member
+	for _, m := range cl.members {
+		if m != cl.leader() {
+			voters = append(voters, m)
+		}
+	}
+	there, away := voters[0], voters[1]
+	away.stop()
+	cl.change(AddLearner, there.id)
+	cl.change(AddLearner, away.id)
+	if s := cl.leader().c.status(); len(s.Voters) != 2 || slices.Contains(s.Voters, there.id) || slices.Contains(s.Voters, away.id) || len(s.Learners) != 2 {
+		t.Fatalf("%+v", s)
+	}
+	for range 10 {
+		cl.put(there)
+	}
+	away.start()
+	cl.await("peace", 10*time.Second, func() bool { return cl.open == 0 && cl.alike() })
+	lost := cl.leader()
+	cl.change(AddVoter, there.id)
+	lost.stop()
+	cl.await("another leader", 10*time.Second, func() bool { l := cl.leader(); return l != nil && l != lost })
+	if l := cl.leader(); l == away {
+		t.Errorf("who does not vote leads: %s", name(l.id))
+	}
+	cl.put(there)
+	lost.start()
+	cl.await("peace", 10*time.Second, func() bool { return cl.open == 0 && cl.alike() })
 }
 
 // Without a quorum a proposal ends in time, and says truly whether it can still come into force.
