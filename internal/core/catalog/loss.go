@@ -11,6 +11,17 @@ func AcceptLoss(t Commit) Item {
 	return item(opAcceptLoss, func(c *coder) { c.commit(&t) })
 }
 
+// LostSince is the offset from which on the history of an epoch, and of those before it, was given up by losses accepted since; ok is false
+// where none was.
+func (a *Assignment) LostSince(epoch uint64) (from uint64, ok bool) {
+	for _, s := range a.Starts {
+		if s.Loss.Accepted && s.Epoch > epoch && (!ok || s.Offset < from) {
+			from, ok = s.Offset, true
+		}
+	}
+	return from, ok
+}
+
 func (s *State) acceptLoss(t *Commit) ItemResult {
 	return s.commit(t, func(a *Assignment) *Refusal {
 		invalid := func(why string) *Refusal {

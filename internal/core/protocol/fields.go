@@ -23,6 +23,7 @@ func (c *coder) attach(m *Attach) {
 	c.to(&m.To)
 	c.u64(&m.Producer)
 	c.u64(&m.First)
+	c.u64(&m.Epoch)
 	l := list(c, &m.Claims, 2)
 	for i := range l {
 		c.u64(&l[i].Consumer)
@@ -159,6 +160,8 @@ func (c *coder) attached(m *Attached) {
 	c.u64(&m.Stream)
 	c.u64(&m.Epoch)
 	c.u64(&m.Expect)
+	c.bool(&m.Lost)
+	c.u64(&m.LostFrom)
 }
 
 func (c *coder) notServing(m *NotServing) {

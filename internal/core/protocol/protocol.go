@@ -53,6 +53,7 @@ type Attach struct {
 	// never again send a number below it. The owner expects max(last logged + 1, First).
 	Producer uint64
 	First    uint64
+	Epoch    uint64  // of the owner that the gateway was attached to last, which what it claims is of at the latest; 0: none
 	Claims   []Claim // deliveries of this queue that the gateway's clients hold unsettled
 	// Kept are the consumers of a queue that an owner before had taken. Each is followed by its Subscribe as soon as the stream is open, or
 	// by its Unsubscribe if it has gone meanwhile: until then the owner keeps its place from others.
@@ -92,6 +93,10 @@ type Attached struct {
 	Epoch     uint64
 	// Expect is the next sequence that the owner takes of the gateway's producer.
 	Expect uint64
+	// Lost says that since the epoch of Attach a loss was accepted: what lay from offset LostFrom on is gone, delivered or not, and those
+	// offsets are given anew (design 2 §8).
+	Lost     bool
+	LostFrom uint64
 }
 
 // NotServing says that the partition is not owned here, not yet or not any more; Gone that it was deleted. The stream has ended. The

@@ -118,7 +118,7 @@ func (a *attachment) connect() {
 		first = a.out.head + a.out.shift
 	}
 	a.to.Send(protocol.Attach{
-		To: a.address(), Reply: s, Producer: a.out.producer, First: first, Claims: a.claims(), Kept: a.keep(),
+		To: a.address(), Reply: s, Producer: a.out.producer, First: first, Epoch: a.epoch, Claims: a.claims(), Kept: a.keep(),
 	})
 	s.watch()
 }
@@ -194,6 +194,9 @@ func appendClaims(cs []protocol.Claim, items []protocol.SettleItem) []protocol.C
 func (a *attachment) attached(m protocol.Attached) {
 	a.enter(open)
 	a.epoch = m.Epoch
+	if m.Lost {
+		a.lose(m.LostFrom)
+	}
 	a.backoff, a.resent, a.away = firstBackoff, 0, 0
 	a.out.expect(a.sh, m.Expect)
 	a.resubscribe()

@@ -155,6 +155,9 @@ type fakeOwner struct {
 	counts protocol.Counted
 	ready  []protocol.Item // for Get
 	full   bool            // the way to it is crowded
+
+	lost     bool // it says that what lay from lostFrom on is gone
+	lostFrom uint64
 }
 
 // Crowded implements protocol.Crowder.
@@ -187,7 +190,7 @@ func (o *fakeOwner) Send(msg any) {
 	case protocol.Attach:
 		o.reply, o.stream = m.Reply, m.Stream
 		o.last[m.Producer] = max(o.last[m.Producer], m.First-1)
-		o.say(protocol.Attached{Partition: o.p, Stream: m.Stream, Epoch: 1, Expect: o.last[m.Producer] + 1})
+		o.say(protocol.Attached{Partition: o.p, Stream: m.Stream, Epoch: 1, Expect: o.last[m.Producer] + 1, Lost: o.lost, LostFrom: o.lostFrom})
 		return
 	case protocol.Publish:
 		o.publish(m)

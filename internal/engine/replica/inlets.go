@@ -77,13 +77,21 @@ func (r *replica) open(in *inlet) {
 		return
 	}
 	in.attach = nil
+	from, lost := r.want.LostSince(m.Epoch)
+	if lost = lost && m.Epoch > 0; lost {
+		m.Claims = slices.DeleteFunc(m.Claims, func(c protocol.Claim) bool { return c.Offset >= from })
+	} else {
+		from = 0
+	}
 	r.side.attach(r, in.number, m)
 	in.source = partition.NewSource(&r.producers, m.Producer, m.First)
 	in.told = true
 	if m.Producer&(1<<24-1) != 0 {
 		r.tidy = true // it gave an older id up
 	}
-	in.reply.Send(protocol.Attached{Partition: r.id, Stream: in.stream, Epoch: r.copy.Epoch(), Expect: in.source.Expect()})
+	in.reply.Send(protocol.Attached{
+		Partition: r.id, Stream: in.stream, Epoch: r.copy.Epoch(), Expect: in.source.Expect(), Lost: lost, LostFrom: from,
+	})
 }
 
 // inlet is the open stream that a message came on; nil where it is not the present one of its gateway.
