@@ -1,11 +1,15 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/tanist/tanist/check"
 )
@@ -106,4 +110,101 @@ func TestHeldThenReplaced(t *testing.T) {
 	r.verdict()
 	c.identical(everything...)
 	t.Logf("%d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+}
+
+// TestWipedIsNotCounted has a follower's node come back with an empty disk, and kills the other follower while it learns: nothing is confirmed, for
+// what it holds does not count. The other returns, the new copy is admitted, and from then on the same loss stops nothing.
+func TestWipedIsNotCounted(t *testing.T) {
+	c := newCluster(t, 3)
+	ch := c.nodes[0].channel()
+	c.own(ch, "n1", "q", amqp.Table{"x-queue-type": "stream"})
+	body := string(make([]byte, 256<<10))
+	for range 96 {
+		publishConfirmed(t, ch, "q", body)
+	}
+	first, err := c.owned("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.set("learner_rate", "2MiB") // 24 MiB to learn
+	wiped, other := c.nodes[2], c.nodes[1]
+	wiped.kill()
+	if err := os.RemoveAll(wiped.dir); err != nil {
+		t.Fatal(err)
+	}
+	wiped.env = []string{"TANIST_JOIN_TOKEN=" + c.make("node", "replace", wiped.name)}
+	wiped.launch()
+	wiped.env = nil
+	place := func(want string) func() error {
+		return func() error {
+			p, err := c.owned("q")
+			if err == nil && p.roleOf("n3") != want {
+				err = fmt.Errorf("n3 is %q, want %q", p.roleOf("n3"), want)
+			}
+			return err
+		}
+	}
+	c.up().await("the new store to learn", place("learner"))
+	other.kill()
+	waits := c.refuses(ch)
+	if err := place("learner")(); err != nil {
+		t.Fatalf("it was to learn for longer: %v", err)
+	}
+	other.start()
+	for _, d := range waits { // what was taken before the loss was noticed
+		if ok, err := d.WaitContext(deadline(t)); err != nil || !ok {
+			t.Errorf("a publish that waited: confirmed %t, %v", ok, err)
+		}
+	}
+	publishConfirmed(t, c.nodes[0].channel(), "q", "the other is back")
+	c.set("learner_rate", "1GiB")
+	c.up().await("the new copy to count", place("follower"))
+	other.kill()
+	publishConfirmed(t, c.nodes[0].channel(), "q", "the new copy counts")
+	other.start()
+	if now, err := c.owned("q"); err != nil || now.Epoch != first.Epoch || now.Owner != "n1" {
+		t.Errorf("owned by %s in epoch %d, %v; was in %d", now.Owner, now.Epoch, err, first.Epoch)
+	}
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(stop)
+	return ctx
+}
+
+// roleOf is what the assignment has a node do. The place of an old store is kept while the new one learns.
+func (p partition) roleOf(node string) string {
+	switch {
+	case p.Owner == node:
+		return "owner"
+	case slices.Contains(p.Learners, node):
+		return "learner"
+	case slices.Contains(p.Followers, node):
+		return "follower"
+	}
+	return ""
+}
+
+// refuses publishes until the owner refuses, and returns what it took before; none of that may be confirmed.
+func (c *cluster) refuses(ch *amqp.Channel) (waits []*amqp.DeferredConfirmation) {
+	c.t.Helper()
+	for range 10_000 {
+		d, err := ch.PublishWithDeferredConfirmWithContext(c.t.Context(), "", "q", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("x")})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		waits = append(waits, d)
+		select {
+		case <-d.Done():
+		case <-time.After(20 * time.Millisecond):
+			continue
+		}
+		if d.Acked() {
+			c.t.Fatal("a publish was confirmed that only one copy counts for")
+		}
+		return waits[:len(waits)-1]
+	}
+	c.t.Fatal("the owner never refuses")
+	return nil
 }
