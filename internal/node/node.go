@@ -117,6 +117,7 @@ type Node struct {
 	unwell      int64            // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
 	questions   questions
 	leads       bool                    // the catalog's consensus
+	ledTerm     atomic.Uint64           // the last term that it led, or leads
 	reaches     map[string]protocol.Run // how this node reaches the others, as their controller is to know
 	watch       watched                 // on the catalog's loop
 }
@@ -166,11 +167,13 @@ func New(env Env, cfg Config) (*Node, error) {
 		SnapshotEvery: cfg.SnapshotEvery,
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
 		Resources:     n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: members, Gateways: n.gateways,
+		Leased:        env.Mesh != nil,
 	})
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
 		Voters: n.voters, SeatOf: consensus.ID, ChangeVoters: n.changeVoters,
 		Settled: n.controllerSettled, HandOn: n.handOn, Quiet: n.quiet, Offer: n.archive.Offer,
+		Grant: n.grantLease, Term: n.ledTerm.Load, Prove: n.consensus.Barrier,
 	})
 	return n, nil
 }
@@ -281,6 +284,7 @@ func (n *Node) apply(changes []catalog.Change) {
 			n.tellCopies(&changes[i])
 		}
 	}
+	n.membersChanged(changes)
 	n.manager.Apply(changes)
 	if !n.caughtUp {
 		n.caughtUp = true // the first changes are the whole catalog: a deletion that a crash cut short is finished here

@@ -54,7 +54,8 @@ func (n *Node) changeVoters(c control.VoterChange, done func(error)) {
 }
 
 // leading tells the controller whether it is the one that decides.
-func (n *Node) leading(_ uint64, leads bool) {
+func (n *Node) leading(term uint64, leads bool) {
+	n.ledTerm.Store(term)
 	n.mu.Lock()
 	n.leads = leads
 	n.mu.Unlock()

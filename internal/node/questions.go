@@ -3,10 +3,12 @@ package node
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/controller"
 	"github.com/tanist/tanist/internal/engine/mesh"
@@ -114,20 +116,12 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.StatusAnswer:
 		n.questions.answered(m.Request, peer.Node, 1, m)
-	case protocol.Heartbeat:
-		if m.From == peer {
-			n.controller.Beat(beatOf(m))
-		}
-	case protocol.RunReport:
-		if m.From == peer {
-			n.controller.Report(peer, reachOf(m.Runs))
-		}
-	case protocol.Confirms:
-		n.controller.Confirms(m.From, confirmsOf(m.Items)) // of the peer's own, or passed on by it
-	case protocol.Promises:
-		if m.From == peer {
-			n.controller.Promises(peer, promisesOf(m.Items))
-		}
+	case protocol.Heartbeat, protocol.RunReport, protocol.Confirms, protocol.Promises:
+		n.controllerHears(peer, msg)
+	case protocol.Lease:
+		n.post(func() {
+			n.takeLease(lease.Grant{Term: m.Term, Holder: m.Holder, TTL: time.Duration(m.TTL), Sent: time.Duration(m.Sent)})
+		})
 	case protocol.Evidence, protocol.EvidenceHeld:
 		n.archive.Deliver(peer.Node, m)
 	}

@@ -248,6 +248,7 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 		g.Unknown += s.Unknown
 		g.Refusals["full"] += s.RefusedFull
 		g.Refusals["copies"] += s.RefusedCopies
+		g.Refusals["lease"] += s.RefusedLease
 		g.Refusals["unreached"] += s.RefusedUnreached
 		g.Refusals["other"] += s.RefusedOther
 		g.Returned += s.Returned

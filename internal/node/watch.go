@@ -9,6 +9,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/controller"
@@ -28,6 +29,9 @@ const (
 type watched struct {
 	leader uint64 // in the catalog's consensus; 0: none is known
 	term   uint64
+	// controller is the node of leader; "": it is not known.
+	controller string
+	lease      lease.Lease
 	// toldLeader and toldTerm are of the controller that was told last whom this node reaches.
 	toldLeader, toldTerm uint64
 
@@ -40,22 +44,60 @@ type watched struct {
 func (n *Node) leaderIs(term, id uint64) {
 	n.watch.leader, n.watch.term = id, term
 	n.watch.said = 0
+	n.findController()
 	if id != 0 {
+		n.termIs(term)
 		n.sayBeat()
 		n.tellAll()
 	}
 }
 
-// controllerNode is the node whose controller decides, as far as this one knows.
-func (n *Node) controllerNode() (name string, ok bool) {
+// findController looks which node's controller decides, as far as this one knows: when another leads, and when the nodes have changed.
+func (n *Node) findController() {
+	n.watch.controller = ""
+	if n.watch.leader == 0 {
+		return
+	}
 	n.View(func(v *catalog.View) {
 		for _, x := range v.Nodes() {
-			if consensus.ID(x.Store) == n.watch.leader && n.watch.leader != 0 {
-				name, ok = x.Name, true
+			if consensus.ID(x.Store) == n.watch.leader {
+				n.watch.controller = x.Name
 			}
 		}
 	})
-	return name, ok
+}
+
+// say tells the controller something of this node, wherever it is, and reports whether it is known where.
+func (n *Node) say(msg any) bool {
+	switch to := n.watch.controller; to {
+	case "":
+		return false
+	case n.local.Node:
+		n.controllerHears(n.local, msg)
+	default:
+		n.sendControl(to, msg)
+	}
+	return true
+}
+
+// controllerHears hands the controller here what a node says of itself.
+func (n *Node) controllerHears(from ident.Instance, msg any) {
+	switch m := msg.(type) {
+	case protocol.Heartbeat:
+		if m.From == from {
+			n.controller.Beat(beatOf(m))
+		}
+	case protocol.RunReport:
+		if m.From == from && from != n.local { // it hears of its own node's sessions as they come and go
+			n.controller.Report(from, reachOf(m.Runs))
+		}
+	case protocol.Confirms:
+		n.controller.Confirms(m.From, confirmsOf(m.Items)) // of the node's own, or passed on by it
+	case protocol.Promises:
+		if m.From == from {
+			n.controller.Promises(from, promisesOf(m.Items))
+		}
+	}
 }
 
 // beat tells the controller again and again that this node lives.
@@ -72,11 +114,7 @@ func (n *Node) beat() {
 }
 
 func (n *Node) sayBeat() {
-	if n.mesh == nil {
-		return
-	}
-	to, ok := n.controllerNode()
-	if !ok {
+	if n.mesh == nil || n.watch.controller == "" {
 		return
 	}
 	h := n.store.Health()
@@ -91,27 +129,19 @@ func (n *Node) sayBeat() {
 			b.Draining = x.Draining
 		}
 	})
-	if to == n.local.Node {
-		n.controller.Beat(beatOf(b))
-		return
-	}
-	n.sendControl(to, b)
+	n.say(b)
 }
 
 // sayVows tells the controller what has changed of its copies: how far owners have confirmed; promises that no role has followed yet, and
 // once that there are none any more.
 func (n *Node) sayVows() {
 	now := n.env.Clock.Mono()
-	if n.watch.said > 0 && now-n.watch.said < vowsEvery {
-		return
-	}
-	to, ok := n.controllerNode()
-	if !ok {
+	if n.watch.said > 0 && now-n.watch.said < vowsEvery || n.watch.controller == "" {
 		return
 	}
 	if n.watch.said == 0 {
 		n.watch.told = map[ident.Partition]protocol.Confirmed{}
-		n.passOn(to)
+		n.passOn(n.watch.controller)
 	}
 	n.watch.said = now
 	for some := range slices.Chunk(n.manager.Confirms(n.watch.told), vowsAtOnce) {
@@ -125,11 +155,7 @@ func (n *Node) sayVows() {
 		return
 	}
 	n.watch.vows = len(vows) > 0
-	if to == n.local.Node {
-		n.controller.Promises(n.local, promisesOf(vows))
-	} else {
-		n.sendControl(to, protocol.Promises{From: n.local, Items: vows})
-	}
+	n.say(protocol.Promises{From: n.local, Items: vows})
 }
 
 // passOn tells a controller how far owners on other nodes have confirmed, as this node was told: they may be lost by now.
@@ -167,30 +193,23 @@ func (n *Node) tellOf(node string) {
 		if run.Up {
 			n.watch.said = 0 // it may have to decide later, and was not told yet how far owners here have confirmed
 		}
-		to, ok := n.controllerNode()
-		switch {
-		case !ok || to == n.local.Node:
-			return // its own controller hears of sessions as they come and go
-		case to == node:
+		if n.watch.controller == node {
 			n.watch.said = 0 // what was told may have been lost with the session
 			n.sayBeat()
 			n.tellAll()
 			return
 		}
-		n.sendControl(to, protocol.RunReport{From: n.local, Term: n.watch.term, Runs: []protocol.Run{run}})
+		n.say(protocol.RunReport{From: n.local, Term: n.watch.term, Runs: []protocol.Run{run}})
 	})
 }
 
 // tellAll tells the controller whom this node reaches and whom not.
 func (n *Node) tellAll() {
-	to, ok := n.controllerNode()
-	if !ok {
+	to := n.watch.controller
+	if to == "" {
 		return // this node has not read of who that is yet: it is told with a later beat
 	}
 	n.watch.toldLeader, n.watch.toldTerm = n.watch.leader, n.watch.term
-	if to == n.local.Node || n.mesh == nil {
-		return
-	}
 	r := protocol.RunReport{From: n.local, Term: n.watch.term}
 	n.mu.Lock()
 	for _, run := range n.reaches {
@@ -200,7 +219,7 @@ func (n *Node) tellAll() {
 	}
 	n.mu.Unlock()
 	slices.SortFunc(r.Runs, func(a, b protocol.Run) int { return strings.Compare(a.Node.Node, b.Node.Node) })
-	n.sendControl(to, r)
+	n.say(r)
 }
 
 // quiet is for how long nothing was heard of a node with which there is a session.
@@ -215,7 +234,7 @@ func (n *Node) quiet(node string) time.Duration {
 func (n *Node) handOn() { n.consensus.Transfer(0) }
 
 func beatOf(h protocol.Heartbeat) control.Beat {
-	return control.Beat{From: h.From, Health: h.Health, Closed: h.Closed, Stalled: time.Duration(h.Stalled), Draining: h.Draining}
+	return control.Beat{From: h.From, Health: h.Health, Closed: h.Closed, Stalled: time.Duration(h.Stalled), Draining: h.Draining, Sent: time.Duration(h.Sent)}
 }
 
 func reachOf(runs []protocol.Run) []control.Reach {

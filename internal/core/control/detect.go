@@ -59,6 +59,7 @@ type Beat struct {
 	Closed   bool          // the node's store takes no more writes
 	Stalled  time.Duration // for how long the sync under way has been
 	Draining bool
+	Sent     time.Duration // on the sender's monotonic clock: its lease counts from there
 }
 
 // Reach is what one node says of its session with another.

@@ -126,6 +126,7 @@ type Copy struct {
 	step      step
 	role      Role
 	closed    bool
+	fenced    bool // confirms nothing for now
 
 	opened    Role // as found when opened
 	importing bool // its image is not complete: it may learn, and keep its place as a follower, and answers for nothing

@@ -103,7 +103,7 @@ func (c *Copy) Progress() []Progress { return c.progress }
 
 // advance moves the confirmed position: durable on the owner and on W−1 admitted followers, and not before the epoch's mark is.
 func (c *Copy) advance(out *Effects) {
-	if c.role != Owner || c.closed || c.mark == 0 || len(c.sets) == 0 {
+	if c.role != Owner || c.closed || c.fenced || c.mark == 0 || len(c.sets) == 0 {
 		return
 	}
 	at := c.durable.Position
@@ -118,6 +118,16 @@ func (c *Copy) advance(out *Effects) {
 	}
 	c.confirmed = at
 	*out = append(*out, Effect{Kind: Advanced, Epoch: c.epoch, Position: at})
+}
+
+// Fence stops an owner from confirming while on is true, whatever becomes durable meanwhile, and lets it go on: its lease has ended, and
+// another may have been chosen without it (design 2 §7). Asked before anything is told that may confirm, by the time it is then.
+func (c *Copy) Fence(on bool, out *Effects) {
+	if c.fenced == on {
+		return
+	}
+	c.fenced = on
+	c.advance(out)
 }
 
 // held is the highest position that a set confirms.

@@ -81,6 +81,7 @@ const (
 	kindEvidenceHeld
 	kindLossAsk
 	kindLossAnswer
+	kindLease
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

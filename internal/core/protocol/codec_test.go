@@ -38,7 +38,7 @@ func everyMessage() map[kind]any {
 		kindHeartbeat:  &Heartbeat{}, kindSealRequests: &SealRequests{}, kindSealAnswers: &SealAnswers{}, kindLinksAsk: &LinksAsk{},
 		kindLinksAnswer: &LinksAnswer{}, kindStatusAsk: &StatusAsk{}, kindStatusAnswer: &StatusAnswer{}, kindRunReport: &RunReport{},
 		kindPromises: &Promises{}, kindConfirms: &Confirms{},
-		kindEvidence: &Evidence{}, kindEvidenceHeld: &EvidenceHeld{}, kindLossAsk: &LossAsk{}, kindLossAnswer: &LossAnswer{},
+		kindEvidence: &Evidence{}, kindEvidenceHeld: &EvidenceHeld{}, kindLossAsk: &LossAsk{}, kindLossAnswer: &LossAnswer{}, kindLease: &Lease{},
 	}
 	for k, m := range msgs {
 		v := reflect.ValueOf(m).Elem()

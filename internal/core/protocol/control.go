@@ -19,6 +19,15 @@ type Heartbeat struct {
 	Sent     int64 // nanoseconds on the sender's monotonic clock: means something to the sender alone
 }
 
+// Lease answers some of a node's heartbeats: for how long that run may take durable changes where its lease fences (design 2 §7). A node that
+// hears none holds what it was granted before.
+type Lease struct {
+	Term   uint64 // of the controller that grants it
+	Holder ident.Instance
+	TTL    int64 // nanoseconds from Sent on; 0: what was granted is taken back
+	Sent   int64 // of the heartbeat that it answers
+}
+
 // Confirms tells the controller how far owners have confirmed, of those partitions where that has changed: once a second. Nobody is chosen
 // below it (design 2 §5, "confirmed floor"). Every other node is told too, since the controller may be lost with the owner; to a new
 // controller nodes pass on what they were told.

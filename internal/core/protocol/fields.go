@@ -183,7 +183,7 @@ func (c *coder) publishRefused(m *PublishRefused) {
 	c.u64(&m.First)
 	c.u32(&m.Count)
 	c.text(&m.Reason)
-	c.u8((*uint8)(&m.Cause), uint8(CauseCopies))
+	c.u8((*uint8)(&m.Cause), uint8(CauseLease))
 	c.bool(&m.Unknown)
 }
 
@@ -341,6 +341,13 @@ func (c *coder) heartbeat(m *Heartbeat) {
 	c.bool(&m.Closed)
 	c.bool(&m.Draining)
 	c.i64(&m.Stalled)
+	c.i64(&m.Sent)
+}
+
+func (c *coder) lease(m *Lease) {
+	c.u64(&m.Term)
+	c.instance(&m.Holder)
+	c.i64(&m.TTL)
 	c.i64(&m.Sent)
 }
 

@@ -334,6 +334,9 @@ func (c *coder) putControl(msg any) bool {
 	case EvidenceHeld:
 		c.head(kindEvidenceHeld)
 		c.evidenceHeld(&m)
+	case Lease:
+		c.head(kindLease)
+		c.lease(&m)
 	default:
 		return false
 	}
@@ -398,6 +401,10 @@ func (c *coder) getControl(k kind) any {
 	case kindEvidenceHeld:
 		var m EvidenceHeld
 		c.evidenceHeld(&m)
+		return m
+	case kindLease:
+		var m Lease
+		c.lease(&m)
 		return m
 	}
 	return nil

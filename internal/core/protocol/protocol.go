@@ -149,6 +149,7 @@ const (
 	CauseOther  Cause = iota
 	CauseFull         // the queue's length limit
 	CauseCopies       // fewer copies can be reached than a confirm needs (design 2 §6)
+	CauseLease        // the owner's lease does not let it take durable changes (design 2 §7)
 )
 
 // PublishExpected says that a Publish did not begin at the number expected: the gateway resends from Expect, in order.

@@ -17,6 +17,7 @@ import (
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -56,6 +57,11 @@ type Env struct {
 	HandOn func()
 	// Offer gives records of transitions to those who keep them; nil where nobody does.
 	Offer func([]*evidence.Evidence)
+	// Grant gives a run its lease, this one's or a peer's, or takes it back. Term is the term of the catalog's consensus that this node leads in,
+	// and Prove calls done, with nil, once a majority of the voters has obeyed that term after the call. nil where nothing is leased.
+	Grant func(lease.Grant)
+	Term  func() uint64
+	Prove func(done func(error))
 	// Settled is called when no transition is under way any more, after any was or after the first Apply, and when one that waited is
 	// gone. waiting are those that cannot go on, with their reasons, in order of partition.
 	// It is called while this node leads only.
@@ -87,6 +93,7 @@ type Controller struct {
 	settled  bool
 	care     care
 	absent   absences
+	leases   leases
 }
 
 // messages
@@ -137,6 +144,7 @@ func (c *Controller) PeerDown(peer ident.Instance, e control.Ending) { c.box.Pos
 func (c *Controller) Receive(msg any) {
 	switch m := msg.(type) {
 	case applied:
+		c.leasesSet(m)
 		if !c.started {
 			c.started = true
 			c.lead(c.elected)
@@ -150,6 +158,7 @@ func (c *Controller) Receive(msg any) {
 	case peerUp:
 		c.peers[m.peer.Node] = m.peer
 		c.sessionBegan(m.peer)
+		c.leases.book.Again(m.peer, c.now()) // the last grant may have been lost with the session before
 		c.careSoon(careAfter)
 		c.askAgain(m.peer.Node)
 	case peerDown:
@@ -186,6 +195,8 @@ func (c *Controller) Receive(msg any) {
 		}
 		c.care.seatAt = 0
 		c.askVoters()
+	case proved:
+		c.proven(m)
 	case voters:
 		c.vote(m.m)
 	case voted:
@@ -213,6 +224,7 @@ func (c *Controller) lead(leading bool) {
 	clear(c.own)
 	c.toRecord, c.toSeal, c.toChoose, c.toCommit, c.toCancel = nil, nil, nil, nil, nil
 	c.watchAnew(leading)
+	c.leaseAnew(leading)
 	if leading {
 		c.settled = false
 		c.considerAll(func(*catalog.Assignment) bool { return true })
@@ -258,6 +270,7 @@ func (c *Controller) changed(ch catalog.Change) {
 	}
 	if n, ok := ch.Before.(*catalog.Node); ok && ch.After == nil {
 		c.watch.detector.Remove(n.Name)
+		delete(c.leases.asks, n.Name)
 		return
 	}
 	if n, ok := ch.After.(*catalog.Node); ok {
@@ -340,6 +353,7 @@ func (c *Controller) partitions() []ident.Partition {
 // Flush implements exec.Actor: what gathered goes out in as few commands and requests as possible.
 func (c *Controller) Flush() {
 	c.judge()
+	c.grant()
 	c.lossSteps()
 	c.record()
 	c.cancel()

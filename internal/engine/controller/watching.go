@@ -125,6 +125,7 @@ func (c *Controller) observe(msg any) {
 			d.Unreachable(m.node, m.ending, now)
 		}
 	case beat:
+		c.asksLease(control.Beat(m), now)
 		if d != nil {
 			d.Beat(control.Beat(m), now)
 		}
@@ -268,6 +269,7 @@ func (c *Controller) found(f control.Finding) {
 	c.careSoon(careAfter)
 	c.considerAll(func(a *catalog.Assignment) bool { return a.Owner == f.Node })
 	if f.Change == control.Suspected {
+		c.withhold(f.Node)
 		c.unsure(f.Node)
 	}
 }

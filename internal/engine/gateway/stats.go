@@ -17,7 +17,7 @@ type Counters struct {
 	Unknown   uint64
 	// Of targets, of which a message may have several, those that were refused: by cause, in protocol.Cause's order, and because the
 	// partition's owner was not reached in time.
-	RefusedOther, RefusedFull, RefusedCopies, RefusedUnreached uint64
+	RefusedOther, RefusedFull, RefusedCopies, RefusedLease, RefusedUnreached uint64
 
 	Returned  uint64 // mandatory messages that no resource took
 	Delivered uint64
@@ -46,6 +46,8 @@ func (c *Counters) refused(cause protocol.Cause) {
 		c.RefusedFull++
 	case protocol.CauseCopies:
 		c.RefusedCopies++
+	case protocol.CauseLease:
+		c.RefusedLease++
 	default:
 		c.RefusedOther++
 	}
@@ -68,6 +70,7 @@ func (c *Counters) Add(o Counters) {
 	c.RefusedOther += o.RefusedOther
 	c.RefusedFull += o.RefusedFull
 	c.RefusedCopies += o.RefusedCopies
+	c.RefusedLease += o.RefusedLease
 	c.RefusedUnreached += o.RefusedUnreached
 	c.Returned += o.Returned
 	c.Delivered += o.Delivered

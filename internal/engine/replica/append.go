@@ -87,7 +87,7 @@ func (r *replica) appendedFunc() func(error) {
 // closeBatches appends what gathered since the last flush, unless enough is on its way already. stirred says that there may be more than
 // admitted records.
 func (r *replica) closeBatches(stirred bool) {
-	if !r.copy.Open() || r.crowded() && (r.builder == nil || r.builder.Size() < batch.TargetSize/2) {
+	if !r.copy.Open() || r.fenced() != nil || r.crowded() && (r.builder == nil || r.builder.Size() < batch.TargetSize/2) {
 		return
 	}
 	if stirred {

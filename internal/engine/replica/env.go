@@ -43,6 +43,9 @@ type Env struct {
 	Peers Peers
 	// Members changes who follows, by a guarded write to the catalog; nil where nothing may.
 	Members Members
+	// Leased says that this node's run is granted leases (SetLease), and takes no durable change without one where they fence. false: it is
+	// alone, and nobody could be chosen in its place.
+	Leased bool
 	// SnapshotEvery is how many applied entries make a snapshot due; 0 is what production wants. A simulation, which has few entries,
 	// sets it low.
 	SnapshotEvery uint64

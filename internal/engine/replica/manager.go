@@ -40,6 +40,8 @@ type Manager struct {
 	// incarnations is the highest of a resource that the catalog has spoken of: what is not above it and not here was deleted, or is elsewhere.
 	incarnations atomic.Uint64
 
+	rights rights
+
 	recovering atomic.Int64
 	duplicates atomic.Uint64
 	expired    atomic.Uint64
@@ -91,6 +93,9 @@ func New(env Env) *Manager {
 	m.tunables.Store(&tunables)
 	for range env.Exec.Shared() {
 		m.lanes = append(m.lanes, &lane{})
+	}
+	if env.Leased {
+		m.rights.now.Store(&right{})
 	}
 	for _, l := range env.Store.Copies() {
 		m.unowned[l.Image().Partition] = l

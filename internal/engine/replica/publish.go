@@ -22,7 +22,7 @@ func (r *replica) publish(m protocol.Publish) {
 
 // mayAdmit reports whether records are taken now. A queue with a limit does not know its length before the claims are in.
 func (r *replica) mayAdmit() bool {
-	return r.staged < maxStaged && r.closing() == "" && r.m.held.Load() == nil && (r.phase == serving || !r.side.limited())
+	return r.staged < maxStaged && r.closing() == "" && !r.fencePasses() && r.m.held.Load() == nil && (r.phase == serving || !r.side.limited())
 }
 
 // admitHeld goes on with what was held back, in the order that it came.
@@ -52,7 +52,7 @@ func (r *replica) admit(in *inlet, m *protocol.Publish) {
 		in.reply.Send(protocol.PublishExpected{Partition: r.id, Stream: in.stream, Expect: in.source.Expect()})
 		return
 	}
-	short := r.broken()
+	short, cause := r.shut()
 	if short == "" && repeated == 0 && len(m.Runs) == 1 && m.Runs[0].Producer == in.source.Producer && !r.side.limited() &&
 		len(m.Records) <= batch.MaxSize/2 {
 		r.take(batch.Run{Kind: batch.KindRecord, Count: m.Count, Producer: in.source.Producer, First: m.First}, m.Records)
@@ -60,7 +60,7 @@ func (r *replica) admit(in *inlet, m *protocol.Publish) {
 		return
 	}
 	r.stirred = true
-	a := admission{r: r, in: in, repeated: repeated, short: short}
+	a := admission{r: r, in: in, repeated: repeated, short: short, cause: cause}
 	a.each(m)
 	in.source.Taken(m.First+uint64(m.Count), a.at)
 	in.told = true
@@ -88,7 +88,8 @@ type admission struct {
 	r        *replica
 	in       *inlet
 	repeated uint32
-	short    string // why nothing new can be confirmed, and so nothing is admitted
+	short    string // why nothing new can be confirmed, and so nothing is admitted,
+	cause    protocol.Cause
 	at       uint64 // the position that must be confirmed for all to be
 	records  []byte
 	run      batch.Run
@@ -143,7 +144,7 @@ func (a *admission) one(producer, seq, number uint64, repeated bool, h batch.Rec
 	case verdict == partition.UnknownNamed:
 		a.refuse(number, 1, protocol.CauseOther, "unknown producer: it was silent for so long that it was forgotten", false)
 	case a.short != "":
-		a.refuse(number, 1, protocol.CauseCopies, a.short, false)
+		a.refuse(number, 1, a.cause, a.short, false)
 		a.refuseNamed(producer, seq)
 	case !r.side.admit(h):
 		a.refuse(number, 1, protocol.CauseFull, "the queue is full", false)

@@ -58,6 +58,7 @@ type replica struct {
 	reign, confirmed atomic.Uint64
 
 	ahead    uint64 // what the manager was told of partition.Copy.Ahead
+	fence    *fence // nil: the lease lets it take what comes
 	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
@@ -235,6 +236,7 @@ func (r *replica) Receive(msg any) {
 	case askStatus:
 		m.done(r.status())
 	case release:
+		r.step(func(*partition.Effects) {}) // its lease may be another by now
 		r.admitHeld()
 	case bury:
 		r.bury()
@@ -387,6 +389,7 @@ func (r *replica) step(f func(*partition.Effects)) {
 	if fx == nil {
 		fx = new(partition.Effects)
 	}
+	r.copy.Fence(r.fenced() != nil, fx)
 	f(fx)
 	for i := 0; i < len(*fx); i++ {
 		e := (*fx)[i]

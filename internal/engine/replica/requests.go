@@ -141,6 +141,11 @@ func (r *replica) purge(m protocol.Purge) {
 		in.reply.Send(answer)
 		return
 	}
+	if err := r.fenced(); err != nil && !r.fencePasses() {
+		answer.Refused = err.Error()
+		in.reply.Send(answer)
+		return
+	}
 	answer.Ready = q.m.Purge()
 	w := r.asks()
 	w.purges = append(w.purges, purge{in: in, answer: answer})

@@ -175,7 +175,7 @@ func (r *replica) endStop() {
 		return
 	}
 	if (r.phase == serving || r.phase == warm) && r.copy.Damaged() == "" {
-		if r.copy.InFlight() > 0 || r.builder != nil && !r.builder.Empty() || r.save.busy {
+		if r.copy.InFlight() > 0 || r.builder != nil && !r.builder.Empty() && r.fenced() == nil || r.save.busy {
 			return
 		}
 		if !r.id.Transient() && (r.save.bytes >= stopBytes || r.save.entries >= stopEntries) {

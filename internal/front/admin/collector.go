@@ -96,7 +96,7 @@ var (
 	statesDesc  = prometheus.NewDesc("tanist_partitions", "Partitions that this node owns, by state.", []string{"state"}, nil)
 	groupDesc   = prometheus.NewDesc("tanist_storage_group_seconds", "How long writing and syncing a group took.", nil, nil)
 	refusedDesc = prometheus.NewDesc("tanist_refusals_total",
-		"Targets of published messages that were refused, by reason: full, copies (too few in reach), unreached (no owner), other.", []string{"reason"}, nil)
+		"Targets of published messages that were refused, by reason: full, copies (too few in reach), lease (the owner has none that is in force), unreached (no owner), other.", []string{"reason"}, nil)
 	changesDesc = prometheus.NewDesc("tanist_owner_changes_total",
 		"Partitions that this node took over, by workflow and cause.", []string{"workflow", "cause"}, nil)
 	phaseDesc = prometheus.NewDesc("tanist_owner_change_phase_seconds",

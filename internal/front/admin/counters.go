@@ -65,9 +65,9 @@ type StorageMetrics struct {
 	Health       string  // class of storage health, "ok" if well
 }
 
-// RefusalReasons are why targets of messages are refused: a queue's length limit, fewer copies in reach than a confirm needs, an owner that
-// was not reached in time, anything else.
-var RefusalReasons = []string{"full", "copies", "unreached", "other"}
+// RefusalReasons are why targets of messages are refused: a queue's length limit, fewer copies in reach than a confirm needs, an owner
+// whose lease is over, one that was not reached in time, anything else.
+var RefusalReasons = []string{"full", "copies", "lease", "unreached", "other"}
 
 // GatewayMetrics is of the clients of this node.
 type GatewayMetrics struct {

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/lease"
+	"github.com/tanist/tanist/internal/core/protocol"
+)
+
+// grantLease brings what the controller here grants to the run that it is for.
+func (n *Node) grantLease(g lease.Grant) {
+	if g.Holder.Node == n.local.Node {
+		n.takeLease(g)
+		return
+	}
+	n.sendControl(g.Holder.Node, protocol.Lease{Term: g.Term, Holder: g.Holder, TTL: int64(g.TTL), Sent: int64(g.Sent)})
+}
+
+// takeLease takes what a controller granted this run, on the catalog's loop.
+func (n *Node) takeLease(g lease.Grant) {
+	l, changed := n.watch.lease.Take(g, n.local)
+	if changed {
+		n.watch.lease = l
+		n.manager.SetLease(l)
+	}
+}
+
+// termIs says of which term the controller is that this node knows of: leases of earlier ones count no more.
+func (n *Node) termIs(term uint64) { n.manager.SetTerm(term) }
+
+// membersChanged follows what this node itself goes by in the catalog: who the nodes are, and where leases fence.
+func (n *Node) membersChanged(changes []catalog.Change) {
+	nodes, settings := false, !n.caughtUp
+	for i := range changes {
+		for _, o := range []any{changes[i].Before, changes[i].After} {
+			switch o.(type) {
+			case *catalog.Node:
+				nodes = true
+			case *catalog.Setting:
+				settings = true
+			}
+		}
+	}
+	if nodes {
+		n.findController()
+	}
+	if settings {
+		always := false
+		n.View(func(v *catalog.View) { always = v.Tunables().FenceAlways })
+		n.manager.FenceAlways(always)
+	}
+}
