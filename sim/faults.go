@@ -107,6 +107,7 @@ func (s *site) inject(p planned) {
 			s.boot()
 		})
 	case FaultFull:
+		s.doubt(diskBroke) // with no spare file left, a write fails, and the store closes
 		s.disk.Full(true)
 		after(between(p.a, 300*time.Millisecond, 3*time.Second), func() { s.disk.Full(false) })
 	case FaultStall:

@@ -154,6 +154,9 @@ func nameOf(e *evidence.Evidence) string {
 }
 
 func ownersOf(e *evidence.Evidence) string {
+	if e.Kept() {
+		return e.Before.Owner.Node + " stays"
+	}
 	return orDash(e.Before.Owner.Node) + " → " + orDash(e.After.Owner.Node)
 }
 
@@ -211,7 +214,11 @@ func printEvidence(w io.Writer, e *evidence.Evidence) error {
 		seen = ", seen by " + strings.Join(e.SeenBy, ", ")
 	}
 	line("cause", "%s%s", orDash(admin.Visible(e.Cause)), seen)
-	line("owner", "%s in epoch %d → %s in epoch %d", runOf(e.Before.Owner), e.Before.Epoch, runOf(e.After.Owner), e.After.Epoch)
+	kept := ""
+	if e.Kept() {
+		kept = ": the same node, which held everything that was confirmed"
+	}
+	line("owner", "%s in epoch %d → %s in epoch %d%s", runOf(e.Before.Owner), e.Before.Epoch, runOf(e.After.Owner), e.After.Epoch, kept)
 	line("policy", "%s: %d of %s confirm, so %d had to answer; catalog version %d of the assignment", e.Policy, e.W, plural(e.E, "copy"), e.R, e.Version)
 	if e.Floor.Position > 0 {
 		line("floor", "%d was confirmed, as %s reported: no copy that ends before it could be chosen", e.Floor.Position, orDash(e.Floor.By))

@@ -167,7 +167,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		SnapshotEvery: cfg.SnapshotEvery,
 		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
 		Resources:     n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: members, Gateways: n.gateways,
-		Leased:        env.Mesh != nil,
+		Leased: env.Mesh != nil,
 	})
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,

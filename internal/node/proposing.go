@@ -22,10 +22,10 @@ func forClients(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, consensus.ErrUncertain):
-		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made; asking for it again is safe (%v)", err)
+		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made: the node that leads the catalog did not answer, or was lost; asking for it again is safe")
 	case errors.Is(err, consensus.ErrNotProposed):
 		return broker.Errorf(broker.Unavailable,
-			"nothing was changed; queues whose owner and copies are in reach go on; try again later or on another node (%v)", err)
+			"nothing was changed: the catalog has no leader in reach, or too much to do; queues whose owner and copies are in reach go on; try again later or on another node")
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func everyOperation() []Item {
 				TTL: &n, Expires: 6, MaxLength: &n, MaxBytes: &n, Overflow: queue.RejectPublish, DeliveryLimit: &n, DeadLetterExchange: &s,
 				DeadLetterRoutingKey: &s, SingleActive: true, ConsumerTimeout: 7,
 			},
-		}, one, nil, 1),
+		}, one, []Member{{"n2", ident.StoreID{2}}}, 1),
 		DeclareResource(Resource{VHost: "/", Name: "x", Kind: Queue, Exclusive: true, Home: home, Queue: &queue.Settings{}}, one, nil, 1),
 		DeclareResource(Resource{
 			VHost: "/", Name: "s", Kind: Stream, Durable: true, Policy: "all_durable", Stream: &stream.Settings{MaxAge: 1, MaxBytes: 2, MaxRecords: 3},

@@ -283,6 +283,14 @@ func (s *State) commit(t *Commit, check func(*Assignment) *Refusal) ItemResult {
 	if refused := s.registered(t.Owner); refused != nil {
 		return ItemResult{Refused: refused}
 	}
+	for _, m := range append([]Member{{Node: t.Owner.Node, Store: t.Owner.Store}}, t.Followers...) {
+		if !a.admits(m) {
+			return refuse(Refusal{
+				Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",
+				Want: "the copy on " + m.Node + " is neither its owner nor a follower now: it counts for nothing",
+			})
+		}
+	}
 	if t.Start.Epoch != a.Pending.Epoch || len(t.Followers)+len(t.Learners) >= quorum.MaxCopies || !distinct(t.Owner, t.Followers, t.Learners) {
 		return refuse(Refusal{
 			Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",

@@ -126,6 +126,11 @@ func (a *Assignment) Member(store ident.StoreID) bool {
 	return a.Owner.Store == store || slices.ContainsFunc(a.Followers, func(m Member) bool { return m.Store == store })
 }
 
+// admits reports whether a place is the owner's or a follower's, by node and store.
+func (a *Assignment) admits(m Member) bool {
+	return m == (Member{Node: a.Owner.Node, Store: a.Owner.Store}) || slices.Contains(a.Followers, m)
+}
+
 // Names reports whether a store has any place in the assignment, be it a learner's.
 func (a *Assignment) Names(store ident.StoreID) bool {
 	return a.Member(store) || slices.ContainsFunc(a.Learners, func(m Member) bool { return m.Store == store })

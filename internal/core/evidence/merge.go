@@ -12,6 +12,12 @@ func Facts(p ident.Partition, epoch uint64, b Became) *Evidence {
 	return &Evidence{Decided: Decided{Partition: p, After: Reign{Epoch: epoch}}, Became: b}
 }
 
+// Kept reports whether the copy that owned before owns on: after a restart, or a suspicion that was wrong. Only the epoch is another.
+func (e *Evidence) Kept() bool {
+	b, a := e.Before.Owner, e.After.Owner
+	return a.Node != "" && a.Node == b.Node && a.Store == b.Store
+}
+
 // FactsOnly reports whether a record says only what became of a transition.
 func (e *Evidence) FactsOnly() bool { return e.ID == "" }
 

@@ -58,7 +58,8 @@ type Env struct {
 	// Leading is told, on Loop, when this member begins to lead, having applied everything that was committed before its term; and when
 	// it ceases to. It may be nil.
 	Leading func(term uint64, leading bool)
-	// Leader is told, on Loop, which member leads as far as this one knows, at every change; 0 is none. It may be nil.
+	// Leader is told, on Loop, which member leads as far as this one knows, at every change, a later term of the same leader included; 0 is
+	// none. It may be nil.
 	Leader func(term, id uint64)
 	// Failed is called once, on Loop, when consensus had to stop: the journal failed, a command is unknown to this version, or the store
 	// was removed (ErrRemoved). The node must stop too.
@@ -120,7 +121,9 @@ type Consensus struct {
 	ready     bool   // everything that was committed when we began to lead, or asked the leader first, is applied
 	booting   bool   // the bootstrap command is on its way
 	led       uint64 // the term that Env.Leading was told of; 0: none
-	err       error  // why stopped
+	saidTerm  uint64 // what Env.Leader was told last
+	saidLead  uint64
+	err       error // why stopped
 
 	proposals proposals
 	barriers  []barrier

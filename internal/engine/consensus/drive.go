@@ -40,6 +40,7 @@ func (c *Consensus) process() {
 		if rd.SoftState != nil {
 			c.turnLeader(*rd.SoftState)
 		}
+		c.tellLeader()
 		for _, r := range rd.ReadStates {
 			c.readAt(r)
 		}

@@ -208,9 +208,6 @@ func (c *Consensus) turnLeader(s raft.SoftState) {
 	now := c.now()
 	if before.Lead != s.Lead {
 		trace.Info(c.env.Trace, "consensus.leader", slog.String("leader", name(s.Lead)), slog.Uint64("term", c.term))
-		if c.env.Leader != nil {
-			c.env.Leader(c.term, s.Lead)
-		}
 	}
 	if !c.leads() && c.led != 0 {
 		c.stepDown()
@@ -234,6 +231,17 @@ func (c *Consensus) turnLeader(s raft.SoftState) {
 		e.armed, e.lost, e.hasty = false, 0, 0
 		e.round++
 		c.retry(true)
+	}
+}
+
+// tellLeader says who leads, and in which term, when either has changed. A leader that was lost and won again within one round is another.
+func (c *Consensus) tellLeader() {
+	if c.soft.Lead == c.saidLead && (c.soft.Lead == 0 || c.term == c.saidTerm) {
+		return
+	}
+	c.saidLead, c.saidTerm = c.soft.Lead, c.term
+	if c.env.Leader != nil {
+		c.env.Leader(c.term, c.soft.Lead)
 	}
 }
 

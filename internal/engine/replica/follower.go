@@ -65,7 +65,7 @@ func (r *replica) extend(m protocol.Extend) {
 	}
 	r.known, r.keep = m.Confirmed, m.Keep
 	if r.local != nil {
-		r.local.heard, r.local.asked = r.now(), 0
+		r.local.heard, r.local.asked = r.mono(), 0
 	}
 	r.step(func(fx *partition.Effects) { _ = r.copy.Learn(m.Epoch, m.Confirmed, fx) }) // ErrStale: checked above
 }

@@ -22,7 +22,7 @@ const (
 type reading struct {
 	inlets []*inlet
 	goal   uint64 // position that the copy has to come to
-	since  int64  // wall time in ms when goal was set
+	since  int64  // monotonic time in ms, as all here, when goal was set
 	heard  int64  // when the owner was heard last
 	asked  int64  // when it was asked for a sign; 0: it was not, or has given one
 }
@@ -33,7 +33,7 @@ func (r *replica) readHere(m protocol.Read) {
 		m.Reply.Send(protocol.NotServing{Partition: r.id, Stream: m.Stream, Reason: why})
 		return
 	}
-	now := r.now()
+	now := r.mono()
 	if r.local == nil {
 		r.local = &reading{goal: r.known, since: now, heard: now}
 	}
@@ -107,7 +107,7 @@ func (r *replica) endReading(reason string) {
 
 // flushReading sends readers what they have credit for, and looks after how far behind this copy is.
 func (r *replica) flushReading(stirred bool) {
-	now := r.now()
+	now := r.mono()
 	if why := r.lag(now); why != "" {
 		r.endReading(why)
 		return
@@ -140,7 +140,7 @@ func (r *replica) lag(now int64) string {
 	return ""
 }
 
-// lagAt is the wall time in ms when lag has something new to say.
+// lagAt is the monotonic time in ms when lag has something new to say.
 func (l *reading) lagAt() int64 {
 	if l.asked != 0 {
 		return l.asked + lagLimit

@@ -130,7 +130,7 @@ func (r *replica) setTimer() {
 	case warm:
 		w = r.side.keepAt()
 		if r.local != nil {
-			if at := r.local.lagAt(); w == 0 || at < w {
+			if at := r.now() + r.local.lagAt() - r.mono(); w == 0 || at < w {
 				w = at
 			}
 		}
