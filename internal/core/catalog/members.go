@@ -268,7 +268,17 @@ func (s *State) recordPending(x *args) ItemResult {
 
 func (s *State) commitTransition(t *Commit) ItemResult {
 	t.Start.Loss = Loss{} // only an accepted loss gives anything up
-	return s.commit(t, nil)
+	return s.commit(t, func(a *Assignment) *Refusal {
+		for _, m := range append([]Member{{Node: t.Owner.Node, Store: t.Owner.Store}}, t.Followers...) {
+			if !a.admits(m) {
+				return &Refusal{
+					Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",
+					Want: "the copy on " + m.Node + " is neither its owner nor a follower now: it counts for nothing",
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // commit ends a transition; check is asked last whether it may.
@@ -282,14 +292,6 @@ func (s *State) commit(t *Commit, check func(*Assignment) *Refusal) ItemResult {
 	}
 	if refused := s.registered(t.Owner); refused != nil {
 		return ItemResult{Refused: refused}
-	}
-	for _, m := range append([]Member{{Node: t.Owner.Node, Store: t.Owner.Store}}, t.Followers...) {
-		if !a.admits(m) {
-			return refuse(Refusal{
-				Code: Invalid, What: "partition", Name: t.Partition.String(), Argument: "commit",
-				Want: "the copy on " + m.Node + " is neither its owner nor a follower now: it counts for nothing",
-			})
-		}
 	}
 	if t.Start.Epoch != a.Pending.Epoch || len(t.Followers)+len(t.Learners) >= quorum.MaxCopies || !distinct(t.Owner, t.Followers, t.Learners) {
 		return refuse(Refusal{
