@@ -245,9 +245,9 @@ func TestAPlanKnowsWhatTheLostOwnerConfirmedAfterTheControllerWasLostToo(t *test
 	b.restart(b.index(first.name)) // so that there is a majority
 	b.await("another leader", func() bool { return b.leading(other) != first })
 	var plan protocol.LossAnswer
-	b.await("a plan", func() bool {
+	b.await("a plan that knows it", func() bool { // the others pass it on when they have found the new controller
 		plan = b.loss(other, b.q, protocol.LossAsk{})
-		return plan.Candidate.Node == b.nodes[b.survivor].name
+		return plan.Candidate.Node == b.nodes[b.survivor].name && plan.To > plan.Position
 	})
 	if plan.To-plan.Position != 20 || plan.FloorBy != b.nodes[b.owner].name {
 		t.Fatalf("the plan is %+v", plan)
