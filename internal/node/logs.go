@@ -56,6 +56,12 @@ type export struct{ *storage.Export }
 // Position implements replica.Export.
 func (x export) Position() uint64 { return x.Head().Tail.Position }
 
+// Is implements replica.Export.
+func (x export) Is(place []byte) bool {
+	head, _, err := storage.ParsePlace(place)
+	return err == nil && head == x.Head()
+}
+
 // Chunk implements replica.Export.
 func (x export) Chunk(at []byte, most int, done func([]byte, error)) {
 	var cursor storage.ImageCursor

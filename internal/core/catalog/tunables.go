@@ -129,7 +129,7 @@ var tunables = []Tunable{
 		choice(func(t *Tunables) *bool { return &t.Rebalance }, "off", "on"),
 	},
 	{
-		LearnerRate, "64MiB", "0 or 64KiB and up",
+		LearnerRate, "16MiB", "0 or 64KiB and up",
 		"How many bytes a second a node sends at most to copies that catch up from far; 0 sends as fast as it can.",
 		amount(func(t *Tunables) *int64 { return &t.LearnerRate }, 64<<10),
 	},

@@ -31,6 +31,8 @@ type trio struct {
 	answer func(catalog.Membership) error
 	// alone counts the messages that only told a copy what is confirmed.
 	alone int
+	// begun counts the images that were begun.
+	begun int
 	// sent counts the bytes of the log that nodes were sent, if it is made.
 	sent map[string]int64
 }
@@ -117,6 +119,12 @@ func (x *member) send(to string, msg any) {
 	run := o.local
 	if e, ok := msg.(protocol.Extend); ok && len(e.Batches) == 0 {
 		x.g.alone++
+	}
+	if c, ok := msg.(protocol.ImageChunk); ok {
+		var k fakeChunk
+		if dec(c.Chunk, &k); k.Number == 0 {
+			x.g.begun++
+		}
 	}
 	if x.g.sent != nil {
 		x.g.sent[to] += size(msg)

@@ -110,6 +110,7 @@ type fakeLog struct {
 	retains [][]batch.Span
 	from    uint64
 	deleted bool
+	exports int // images that are open
 }
 
 var errDisk = errors.New("input/output error")

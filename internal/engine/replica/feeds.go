@@ -23,17 +23,38 @@ type feed struct {
 	up      bool // there is a session with its node
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	image   *imageFeed
+	kept    *imageFeed // was interrupted, and is held open for the copy to go on with
 	read    int64  // bytes that it was sent from the log since it was known where it stands
 	allowed int64  // bytes that were appended while it was behind: what it may be sent without waiting for its turn
 	gap     uint64 // a copy whose log ends at or below it misses what is not kept here any more; 0: none is known
 	reason  string // why it is not fed, for people
 }
 
+// lose lets go of all that was on its way to a copy.
 func (f *feed) lose() {
+	f.pause()
+	f.letGo()
+}
+
+// pause is lose, but keeps an image that has been begun: a log that goes on makes a new snapshot every while, and the copy could go on with
+// none but the old.
+func (f *feed) pause() {
 	f.Lose()
-	if f.image != nil {
-		f.image.close()
-		f.image = nil
+	g := f.image
+	if f.image = nil; g == nil {
+		return
+	}
+	if g.ended = true; g.export != nil {
+		f.letGo()
+		f.kept = g
+	}
+}
+
+// letGo closes an image that was kept.
+func (f *feed) letGo() {
+	if f.kept != nil {
+		f.kept.export.Close()
+		f.kept = nil
 	}
 }
 
@@ -106,7 +127,7 @@ func (r *replica) standing(m protocol.Standing) {
 	if m.Asked && (f.Standing() || f.image != nil) {
 		return // it has said the same unasked, and what it is sent since is on its way
 	}
-	f.lose()
+	f.pause()
 	f.up, f.reason = true, m.Damaged
 	if m.Damaged != "" {
 		r.reach()
@@ -134,6 +155,7 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 	stand := func() {
 		f.Stand(at, m.Durable)
 		f.read, f.allowed = 0, 0
+		f.letGo()
 		if !f.doubted {
 			f.reason = ""
 		}
@@ -400,6 +422,9 @@ func (r *replica) away(m away) {
 func (f *feed) needs() (at uint64, going bool) {
 	if g := f.image; g != nil && g.export != nil {
 		return g.export.Position(), true // it goes on from there
+	}
+	if g := f.kept; g != nil {
+		return g.export.Position(), false
 	}
 	return f.Durable(), f.Standing()
 }

@@ -16,6 +16,9 @@ const imageChunkSize = 1 << 20
 // imageAgain is when an image is begun anew that failed.
 const imageAgain = time.Second
 
+// imageKept is how long an image that was interrupted is held open at least: its copy may be starting again.
+const imageKept = time.Minute
+
 // Images is what a Log also is where its copy can be sent as an image, and be made of one (design 3). Where an image stands is opaque
 // here: storage encodes what it is of and the next chunk.
 type Images interface {
@@ -32,6 +35,8 @@ type Images interface {
 type Export interface {
 	// Position is that of the log's end that the image leads to.
 	Position() uint64
+	// Is reports whether a place where an image stands, as Importing gives it, is in this one.
+	Is(place []byte) bool
 	// Chunk gives the chunk at a place, nil for the first, of about max bytes.
 	Chunk(at []byte, max int, done func(chunk []byte, err error))
 	Close()
@@ -41,14 +46,7 @@ type Export interface {
 type imageFeed struct {
 	export Export // nil until it is open
 	over   uint64 // where the log ends that it takes the place of; 0: the copy is empty, or has begun with it
-	ended  bool
-}
-
-func (g *imageFeed) close() {
-	g.ended = true
-	if g.export != nil {
-		g.export.Close()
-	}
+	ended  bool   // nothing more of it is sent; its export is closed as it opens, or was
 }
 
 // reseeding is why a copy that takes an image in place of its log counts for nothing until it has it.
@@ -68,6 +66,12 @@ func (r *replica) sendImage(f *feed, want []byte, over uint64) {
 	}
 	f.allowed = 0
 	f.image = g
+	if k := f.kept; k != nil && want != nil && k.export.Is(want) {
+		f.kept, g.export = nil, k.export
+		r.nextChunk(f, g, want)
+		return
+	}
+	f.letGo()
 	images.Export(want, func(x Export, err error) {
 		r.box.Post(call{func() {
 			switch {
@@ -75,6 +79,7 @@ func (r *replica) sendImage(f *feed, want []byte, over uint64) {
 				x.Close()
 			case g.ended:
 			case err != nil && want != nil:
+				trace.Info(r.m.env.Trace, "replica.image.anew", r.attr(), slog.String("node", f.Node), slog.String("reason", err.Error()))
 				f.image = nil
 				r.sendImage(f, nil, 0) // what it was of is not here any more: it begins anew
 			case err != nil:
@@ -85,6 +90,19 @@ func (r *replica) sendImage(f *feed, want []byte, over uint64) {
 			}
 		}})
 	})
+}
+
+// keepImage holds an image open that was interrupted as the way to its copy was lost, as long as a follower's place is kept for it.
+func (r *replica) keepImage(f *feed) {
+	k := f.kept
+	if k == nil {
+		return
+	}
+	r.box.After(max(r.m.tunables.Load().FollowerLossHold, imageKept), call{func() {
+		if f.kept == k {
+			f.letGo()
+		}
+	}})
 }
 
 func (r *replica) imageFailed(f *feed, reason string) {

@@ -172,7 +172,8 @@ func (r *replica) peerDown(m peerDown) {
 	for _, f := range r.feeds {
 		if f.Node == m.node {
 			f.up = false
-			f.lose()
+			f.pause()
+			r.keepImage(f)
 		}
 	}
 	r.reach()

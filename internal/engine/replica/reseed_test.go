@@ -73,12 +73,19 @@ func (l *fakeLog) Export(want []byte, done func(Export, error)) {
 				return
 			}
 		}
+		l.exports++
 		done(x, nil)
 	})
 }
 
 func (x *fakeExport) Position() uint64 { return x.i.Tail.Position }
-func (x *fakeExport) Close()           {}
+func (x *fakeExport) Close()           { x.l.exports-- }
+
+func (x *fakeExport) Is(place []byte) bool {
+	var at fakeChunk
+	dec(place, &at)
+	return at.Of.Snap.At == x.i.Snap.At && at.Of.Tail == x.i.Tail
+}
 
 func (x *fakeExport) Chunk(at []byte, _ int, done func([]byte, error)) {
 	c := fakeChunk{Of: x.i}
@@ -234,6 +241,42 @@ func TestAReseedIsInterruptedAndGoesOn(t *testing.T) {
 				t.Fatalf("%s after %d ms: %+v", name, at, s)
 			}
 			g.same(0, 1, 2)
+		}
+	}
+}
+
+// An image is interrupted while the owner goes on and makes new snapshots: it is gone on with where it stopped, since the owner has held it
+// open, and it is let go of once the copy has it, or does not come back.
+func TestAnInterruptedImageIsGoneOnWith(t *testing.T) {
+	for _, returns := range []bool{true, false} {
+		g, c := behind(t, 46)
+		g.tune(catalog.RetainForAbsent, "1MiB")
+		g.tune(catalog.FollowerLossHold, "0")
+		g.begun = 0
+		g.nodes[2].restart()
+		g.run(15)
+		g.nodes[2].kill()
+		if in := g.nodes[2].disk.copies[part].in; in == nil || in.next < 2 {
+			t.Fatalf("the image was not interrupted: %+v", in)
+		}
+		snap := g.nodes[0].disk.copies[part].snap.At
+		for range 40 {
+			c.publish("x")
+			g.run(3)
+		}
+		log := g.nodes[0].store.logs[part]
+		if now := g.nodes[0].disk.copies[part].snap.At; now == snap || log.exports != 1 {
+			t.Fatalf("the owner's snapshot is at %d, was at %d; %d images are open", now.Position, snap.Position, log.exports)
+		}
+		if returns {
+			g.nodes[2].restart()
+			g.run(500)
+			g.same(0, 1, 2)
+		} else {
+			g.sim.RunFor(imageKept + time.Second)
+		}
+		if g.begun != 1 || log.exports != 0 {
+			t.Fatalf("it was begun %d times, and %d are open", g.begun, log.exports)
 		}
 	}
 }
