@@ -70,8 +70,11 @@ func (f *osFile) WriteSync(p []byte, off int64) error {
 		err = raw.Control(func(fd uintptr) { c, failed = r.writeSync(fd, p, off) })
 	}
 	giveRing(r, failed)
-	if err != nil || failed != nil {
-		return writeThenSync(f, p, off) // the same bytes to the same place: if the kernel does write them too, that changes nothing
+	switch {
+	case errors.Is(failed, errLost): // it may yet write what p holds by then: the file is not to be trusted any more
+		return &os.PathError{Op: "write", Path: f.Name(), Err: failed}
+	case err != nil || failed != nil:
+		return writeThenSync(f, p, off)
 	}
 	return f.outcome(c, p, off)
 }
