@@ -79,7 +79,7 @@ type Arrangement struct {
 // than limit partitions learn at a time, those first that have too few copies to confirm. Where nothing else is to do, copies are balanced
 // (balance.go). It goes through all partitions: call it when nodes, resources or settings have changed, at Next, and not in between.
 func Arrange(v *catalog.View, sites []Site, now int64, limit int) Arrangement {
-	p := planner{v: v, sites: slices.Clone(sites), now: now, budget: limit}
+	p := planner{v: v, resources: v.AllResources(), sites: slices.Clone(sites), now: now, budget: limit}
 	p.survey()
 	for _, urgency := range [...]urgency{cannotConfirm, replaces, grows} {
 		for _, x := range p.wants {
@@ -95,14 +95,15 @@ func Arrange(v *catalog.View, sites []Site, now int64, limit int) Arrangement {
 }
 
 type planner struct {
-	v      *catalog.View
-	sites  []Site
-	now    int64
-	budget int // how many more partitions may learn
-	wants  []want
-	moves  int  // copies that move for balance
-	idle   bool // nothing else is under way
-	out    Arrangement
+	v         *catalog.View
+	resources []*catalog.Resource // by incarnation
+	sites     []Site
+	now       int64
+	budget    int // how many more partitions may learn
+	wants     []want
+	moves     int  // copies that move for balance
+	idle      bool // nothing else is under way
+	out       Arrangement
 }
 
 // want is a partition of which something may have to be done.
@@ -124,7 +125,7 @@ const (
 // survey finds the partitions of which something may have to be done.
 func (p *planner) survey() {
 	p.idle = true
-	for _, r := range p.v.AllResources() {
+	for _, r := range p.resources {
 		if r.Home != nil {
 			continue
 		}
@@ -189,7 +190,7 @@ func (p *planner) arrange(w want) {
 	free := p.free(w, replaced, need)
 	kept, dropped := p.learners(w, replaced, need, len(free) > 0)
 	var add *Site
-	if len(kept) == 0 && need > 0 && len(free) > 0 && (p.budget > 0 || len(a.Learners) > 0) {
+	if p.noneComes(kept) && len(kept) < need && len(free) > 0 && (p.budget > 0 || len(a.Learners) > 0) {
 		s := p.best(a, free, replaced)
 		add = p.site(s.Node)
 	}
@@ -344,6 +345,11 @@ func (p *planner) learners(w want, replaced []catalog.Member, need int, others b
 		}
 	}
 	return kept, dropped
+}
+
+// noneComes reports whether no learner's node is there: where several are needed, others need not wait for those.
+func (p *planner) noneComes(kept []catalog.Member) bool {
+	return !slices.ContainsFunc(kept, func(l catalog.Member) bool { return p.site(l.Node).Live })
 }
 
 // hopeful reports whether a learner on a site may still come through, and asks to arrange again when it may not.

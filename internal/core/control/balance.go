@@ -55,7 +55,7 @@ func (p *planner) balance() {
 		var who catalog.Member
 		var to *Site
 		gain := 0
-		for _, r := range p.v.AllResources() {
+		for _, r := range p.resources {
 			if r.Home != nil {
 				continue
 			}
@@ -88,7 +88,7 @@ func (p *planner) move(a *catalog.Assignment) (who catalog.Member, to *Site, gai
 		for i := range p.sites {
 			s := &p.sites[i]
 			g := from.Load.Copies() - s.Load.Copies()
-			if g <= gain || !s.open() || slices.ContainsFunc(asked(a), func(m catalog.Member) bool { return m.Node == s.Node }) {
+			if g <= gain || g < unbalanced || !s.open() || slices.ContainsFunc(asked(a), func(m catalog.Member) bool { return m.Node == s.Node }) {
 				continue
 			}
 			if p.better(a, from, s, unbalanced) {

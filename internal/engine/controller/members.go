@@ -16,6 +16,8 @@ const (
 	careAfter = 100 * time.Millisecond
 	// careAgain is how long a step that was refused, or whose outcome is not known, is left alone.
 	careAgain = time.Second
+	// careAtLeast is how often everything is gone through while a hold runs.
+	careAtLeast = time.Minute
 	// learnAtOnce bounds the partitions that get another copy at a time: what each costs its owner is an image of all it holds.
 	learnAtOnce = 16
 )
@@ -117,7 +119,8 @@ func (c *Controller) careAt(at, now int64) {
 		c.care.cancel()
 	}
 	if c.care.holds = at; at != 0 {
-		c.care.cancel = c.box.After(time.Duration(at-now)*time.Millisecond, holdOver{})
+		wait := min(time.Duration(at-now)*time.Millisecond, careAtLeast) // a hold ends by the wall clock, which may be set
+		c.care.cancel = c.box.After(wait, holdOver{})
 	}
 }
 
