@@ -72,7 +72,7 @@ func between(n uint64, low, high time.Duration) time.Duration {
 
 func (s *site) inject(p planned) {
 	w, h := s.w, s.host
-	if w.cluster() && p.kind != FaultClock {
+	if w.cluster() && p.kind != FaultClock && p.kind != FaultWish && p.kind != FaultDrain { // these change no owner
 		w.disturb("")
 	}
 	after := func(d time.Duration, f func()) {
@@ -83,7 +83,7 @@ func (s *site) inject(p planned) {
 		})
 	}
 	switch p.kind {
-	case FaultKill, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultWipe:
+	case FaultKill, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultWipe, FaultWish, FaultDrain:
 		s.injectCluster(p)
 	case FaultCrash:
 		s.crash(p.a)
@@ -158,6 +158,7 @@ func (s *site) bootLoop(times, draw uint64) {
 func (w *world) heal() {
 	if w.cluster() {
 		w.healNetwork()
+		w.operator.restore()
 	}
 	for _, s := range w.sites {
 		s.disk.Heal()

@@ -174,9 +174,6 @@ func (h *host) Emit(e trace.Event) {
 	if w.opt.Verbose != nil {
 		w.say("%s %v %s %v", h.site.name, e.Level, e.Name, e.Attrs)
 	}
-	if e.Name == "replica.follower.behind" {
-		w.noteBehind(e)
-	}
 	if e.Name == "consensus.leader" {
 		w.noteLeader(e)
 	}
@@ -188,20 +185,6 @@ func (h *host) Emit(e trace.Event) {
 		closed = closed || e.Name == "storage.health" && a.Key == "closed" && a.Value.Kind() == slog.KindBool && a.Value.Bool()
 	}
 	h.hurt = h.hurt || closed
-}
-
-// noteBehind remembers which copy needs an image, because others have dropped what it misses.
-func (w *world) noteBehind(e trace.Event) {
-	var node, p string
-	for _, a := range e.Attrs {
-		switch a.Key {
-		case "node":
-			node = a.Value.String()
-		case "partition":
-			p = a.Value.String()
-		}
-	}
-	w.behind[node+" "+p] = true
 }
 
 func attrNumber(v slog.Value) uint64 {

@@ -199,7 +199,7 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 	if a == nil {
 		return false // deleted, or of memory only
 	}
-	policy, err := quorum.Parse(h.w.policy) // as all are declared
+	policy, err := h.w.judged(a)
 	if err != nil {
 		h.w.fail("%s: %v", h.name(), err)
 		return false
@@ -207,7 +207,7 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 	w := quorum.W(policy, a.Eligible(), kind)
 	n := h.heldBy(a, m)
 	own := h.in(by.site.witness).holds(m)
-	if h.newest != nil && h.newest.Epoch == a.Epoch && h.newest.Version > a.Version && len(h.newest.Followers) > len(a.Followers) {
+	if h.newest != nil && h.newest.Epoch == a.Epoch && h.newest.Version > a.Version {
 		// The owner has not heard of a change yet that somebody knows of: it must confirm by both sets.
 		if both := h.heldBy(h.newest, m); both < h.needs {
 			h.w.fail("%s: %s confirms position %d, which %d copies of version %d hold durably and %d must", h.name(), by.instance(), position, both,
@@ -238,7 +238,7 @@ func (h *history) assigned(r *catalog.Resource, a *catalog.Assignment) {
 		return
 	}
 	h.newest = a
-	policy, err := quorum.Parse(h.w.policy)
+	policy, err := h.w.judged(a)
 	if err != nil {
 		h.w.fail("%s: %v", h.name(), err)
 		return
@@ -371,18 +371,13 @@ func (w *world) alike() (text string) {
 				x := w.historyOf(a.Partition)
 				own := x.of(a.Owner.Store)
 				for _, m := range a.Followers {
-					if w.behind[m.Node+" "+a.Partition.String()] {
-						continue // its owner says what it waits for
-					}
 					if c := x.of(m.Store); own == nil || c == nil {
 						text += fmt.Sprintf("%s: %s or its owner %s has no copy; ", r.Name, m.Node, a.Owner.Node)
 					} else if c.end() != own.end() || !c.holdsEnd(own) {
 						text += fmt.Sprintf("%s: %s ends at %d, its owner %s at %d; ", r.Name, m.Node, c.end(), a.Owner.Node, own.end())
 					}
 				}
-				if len(a.Followers) < min(len(w.sites), 3)-1 {
-					text += fmt.Sprintf("%s has %d followers; ", r.Name, len(a.Followers))
-				}
+				text += w.unfinished(r, a)
 			}
 		}
 	})

@@ -49,6 +49,10 @@ func (s *site) injectCluster(p planned) {
 		w.slow(s, p)
 	case FaultWipe:
 		s.wipe(p)
+	case FaultWish:
+		w.operator.wish(p)
+	case FaultDrain:
+		w.operator.drain(s, p)
 	}
 }
 

@@ -56,6 +56,8 @@ const (
 	FaultCut   Fault = "cut"   // some nodes do not hear some others for a while, one way or both
 	FaultSlow  Fault = "slow"  // what some nodes send to others takes long
 	FaultWipe  Fault = "wipe"  // a node comes back with an empty disk, as a new store
+	FaultWish  Fault = "wish"  // an operator wishes for another policy, or more or fewer copies
+	FaultDrain Fault = "drain" // an operator has a node be left for a while
 )
 
 // NoFaults is what the command says for a simulation without faults.
@@ -64,7 +66,7 @@ const NoFaults = "none"
 // ClusterFaults are the kinds of fault of a cluster.
 var ClusterFaults = []Fault{
 	FaultKill, FaultRestart, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultPause, FaultStall, FaultBoot, FaultWrite, FaultSync, FaultFull, FaultWipe,
-	FaultClock,
+	FaultClock, FaultWish, FaultDrain,
 }
 
 // Faults are all kinds of fault.

@@ -26,6 +26,9 @@ type target struct {
 	damaged bool   // the node says so
 	lane    uint64 // of its named producer
 	born    int    // incarnations so far
+	wishes  int    // that an operator has had of it
+	policy  string // by the last wish, if there was one
+	copies  int    // the same
 
 	lossy   bool
 	dead    string

@@ -79,7 +79,7 @@ func (w *world) found() {
 	if !w.cluster() {
 		return
 	}
-	begin := func() { w.prepare(func() { w.open, w.want = true, w.wanted(); w.fill() }) }
+	begin := func() { w.operator.settle(); w.prepare(func() { w.open, w.want = true, w.wanted(); w.fill() }) }
 	if !w.await("the first node", func() bool { return first.host != nil && first.host.serving }) {
 		return
 	}

@@ -32,6 +32,7 @@ type site struct {
 	before   ident.StoreID // of the disk that was lost last
 	wiped    bool          // it has lost its disk once
 	troubles int           // faults that last, of which its runs may lose what they own
+	drains   int           // how often an operator has said whether it is to be left
 }
 
 // newSite makes the place of node i, counted from 0.
@@ -319,7 +320,7 @@ func (s *site) mayLose() bool {
 		h.node.View(func(v *catalog.View) {
 			for _, r := range v.AllResources() {
 				for _, a := range r.Partitions {
-					if r.Home == nil && len(a.Followers) < 2 {
+					if r.Home == nil && (len(a.Followers) < 2 || !w.spared(a, r)) {
 						ok = false
 					}
 					for _, m := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {

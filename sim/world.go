@@ -21,6 +21,7 @@ type world struct {
 	hurting  int                    // faults that last
 	restless bool                   // a disturbance is not over
 	still    time.Duration          // since when nothing disturbs
+	operator *operator
 	sites    []*site
 	storage  storage.Options
 	// snapshots is after how many entries a state is saved.
@@ -59,7 +60,6 @@ type world struct {
 	parts     map[ident.Partition]string // key, by partition
 	ears      map[ident.Partition]*ears
 	histories map[ident.Partition]*history
-	behind    map[string]bool            // copies that their owners said to need an image, by node and partition
 	stores    map[ident.StoreID]*witness // of every store that there was
 	taken     map[string]*reader         // who works under a cursor
 	known     map[string]known           // owners, by key
@@ -70,7 +70,7 @@ func newWorld(opt Options) *world {
 	w := &world{
 		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
 		targets: makeTargets(), tops: map[string]uint64{}, answers: map[uint64]check.Outcome{}, harms: map[string]harm{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
-		taken: map[string]*reader{}, known: map[string]known{}, behind: map[string]bool{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{},
+		taken: map[string]*reader{}, known: map[string]known{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{},
 	}
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
 	for i := range max(opt.Nodes, 1) {
@@ -96,6 +96,7 @@ func newWorld(opt Options) *world {
 		t.gone = true
 	}
 	w.makeProducers()
+	w.operator = newOperator(w)
 	return w
 }
 
