@@ -147,7 +147,8 @@ func (o *operator) restore() {
 		return
 	}
 	o.changed = false
-	for _, late := range []time.Duration{0, time.Second, 4 * time.Second, 8 * time.Second} {
+	o.reset()
+	for _, late := range []time.Duration{time.Second, 4 * time.Second, 8 * time.Second} {
 		o.w.sim.At(o.w.sim.Now()+late, o.reset)
 	}
 }

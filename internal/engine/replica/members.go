@@ -7,6 +7,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -57,9 +58,16 @@ func (r *replica) joint(sets []partition.Set) []partition.Set {
 	return sets
 }
 
-// lowers notes that what was admitted up to now needs as many copies as before, if it would need fewer by the set that comes.
-func (r *replica) lowers(to partition.Set) {
-	if s, ok := partition.Lowered(r.w, to, r.end()); ok && r.copy.Confirmed() < s.Below {
+// lowers notes that what was admitted up to now needs as many copies of the set that comes as the policy before asks for, if the policy now asks
+// for fewer. Where only copies go, what is confirmed without them is what the policy means, and must not wait for one that is away.
+func (r *replica) lowers(policy string, to partition.Set) {
+	p, err := quorum.Parse(policy)
+	if err != nil {
+		r.fail("policy", err)
+		return
+	}
+	before := quorum.W(p, 1+len(to.Followers), r.res.Kind)
+	if s, ok := partition.Lowered(before, to, r.end()); ok && r.copy.Confirmed() < s.Below {
 		x := r.changes()
 		x.lowered = append(x.lowered, s)
 	}

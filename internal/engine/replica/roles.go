@@ -18,6 +18,7 @@ func (r *replica) assign(m assignment) {
 	if r.want != nil && m.a.Version < r.want.Version {
 		return
 	}
+	before := r.want
 	r.res, r.want = m.res, m.a
 	if d := r.copy.Damaged(); d != "" {
 		r.reason = d
@@ -45,7 +46,7 @@ func (r *replica) assign(m assignment) {
 		return
 	}
 	if m.role == partition.Owner && r.copy.Role() == partition.Owner && r.copy.Epoch() == m.a.Epoch {
-		r.lowers(sets[0])
+		r.lowers(before.Policy, sets[0])
 		r.w = sets[0].W
 		r.setFeeds(m.a)
 		sets = r.joint(sets)

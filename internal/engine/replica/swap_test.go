@@ -407,3 +407,30 @@ func TestFollowed(t *testing.T) {
 		}
 	}
 }
+
+// One of four copies is away, and another leaves with publishes in flight that it holds and a slow one does not hold yet. The change asks for
+// fewer copies, and the policy is the same: what is confirmed after must not wait for the one that is away.
+func TestACopyLeavesWhileAnotherIsAway(t *testing.T) {
+	g := newTrio(t, 62, 4)
+	g.declare(catalog.Queue, 1, 2, 3)
+	c := g.client(0)
+	g.load(c, 5)
+	g.nodes[3].kill()
+	g.load(c, 5)
+	g.answer = func(catalog.Membership) error { // the change is proposed; by the time of the answer more was admitted
+		g.nodes[2].disk.stuck = true
+		c.publish("in flight")
+		g.run(5)
+		return nil
+	}
+	g.say(nil, []int{1})
+	g.run(50)
+	g.members(1, 2, 3)
+	g.nodes[2].disk.stuck = false
+	g.nodes[2].store.run()
+	g.run(50)
+	if at := c.upTo(); at != c.next {
+		t.Fatalf("confirmed below %d, want %d", at, c.next)
+	}
+	g.load(c, 5)
+}
