@@ -115,7 +115,8 @@ func printNodes(w io.Writer, nodes []admin.Node) error {
 
 func newNodeDrain(on bool) *cobra.Command {
 	var f adminFlags
-	use, short, said := "drain NAME", "Put no new copies on a node", "node %s takes no new copies; what it holds stays there; `tanist node undrain` takes it back"
+	use, short, said := "drain NAME", "Put no copies on a node, and have others follow in its stead",
+		"node %s takes no new copies, and those that follow leave it as others can take them; what it owns stays; `tanist node undrain` takes it back"
 	if !on {
 		use, short, said = "undrain NAME", "Let a node take new copies again", "node %s takes new copies"
 	}
@@ -141,8 +142,8 @@ func newNodeRemove() *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Take a node that holds no copies out of the cluster, for good", Args: cobra.ExactArgs(1),
 		Long: `Takes a node out of the cluster. It is refused while the node owns or follows a durable queue or stream. Its data directory never
-becomes a member again: to come back, the node joins with an empty one. Nothing moves queues and streams to other nodes yet: those that are
-on it must be deleted first.`,
+becomes a member again: to come back, the node joins with an empty one. tanist node drain first has other nodes follow in its stead. What a
+node owns is moved by nothing yet but by its stop, upon which another copy owns.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := f.client()
 			if err != nil {

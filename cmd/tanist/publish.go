@@ -9,13 +9,13 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/units"
 	"github.com/tanist/tanist/internal/front/admin"
 )
@@ -315,7 +315,7 @@ func (p *publisher) late(ctx context.Context) {
 
 // waitsFor says what a queue waits for: in its own words where the admin API can be asked without a question to the user.
 func waitsFor(ctx context.Context, queue, ca string) string {
-	hint := fmt.Sprintf("tanist status %s says what it waits for", shellQuoted(queue))
+	hint := fmt.Sprintf("tanist status %s says what it waits for", control.Quoted(queue))
 	if _, ok := os.LookupEnv("TANIST_PASSWORD"); !ok && first(os.Getenv("TANIST_USER"), "guest") != "guest" {
 		return hint
 	}
@@ -336,14 +336,6 @@ func waitsFor(ctx context.Context, queue, ca string) string {
 		}
 	}
 	return hint
-}
-
-// shellQuoted is a name as a shell reads it.
-func shellQuoted(name string) string {
-	if name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == "" {
-		return name
-	}
-	return "'" + strings.ReplaceAll(admin.Visible(name), "'", `'\''`) + "'"
 }
 
 func (p *publisher) returned(r amqp.Return) {

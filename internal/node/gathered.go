@@ -21,6 +21,7 @@ const gatherTimeout = 2 * time.Second
 const (
 	healthy       = "ok"
 	unknownHealth = "unknown"
+	former        = "former" // the role of a copy that the catalog names no more
 )
 
 // gathered is what the nodes of the cluster say of themselves and their copies.
@@ -205,7 +206,11 @@ func (g *gathered) copiesOf(a *catalog.Assignment, unfit func(a *catalog.Assignm
 	}
 	slices.Sort(others)
 	for _, node := range others {
-		add(node, "")
+		if !named[node] {
+			add(node, former)
+			last := &out[len(out)-1]
+			last.Role, last.WhyNot = former, "it is none of the partition's copies any more"
+		}
 	}
 	return out
 }

@@ -252,8 +252,11 @@ func (s *survey) resource(p ident.Partition) (name, show string, ok bool) {
 	return name, show, true
 }
 
-// planLoss is the command that says what giving up on a partition's missing copies would do.
+// planLoss is the command that says what giving up on a partition's missing copies would do; "" while the catalog could not take it.
 func (s *survey) planLoss(p ident.Partition) string {
+	if s.k.NoQuorum != "" {
+		return ""
+	}
 	_, r := s.k.View.Assignment(p)
 	next := "tanist plan accept-loss " + Quoted(r.Name)
 	if r.VHost != catalog.DefaultVHost {
@@ -324,7 +327,7 @@ func (s *survey) transitions() {
 		s.waits[w.Partition] = true
 		c := Condition{Subject: name, What: w.String(), Since: w.Since, Limit: MissingQuorum, Next: show}
 		if w.Kind != WaitTruth && w.Answers > 0 { // there is something that it could go on with
-			c.Next = s.planLoss(w.Partition)
+			c.Next = first(s.planLoss(w.Partition), show)
 		}
 		switch w.Kind {
 		case WaitAnswers:

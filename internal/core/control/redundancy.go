@@ -84,14 +84,23 @@ func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource) (Conditio
 // fewer says that a partition whose copies are all there has fewer of them than were asked for, and nodes enough are registered.
 func (s *survey) fewer(a *catalog.Assignment, r *catalog.Resource) (Condition, bool) {
 	have, want := a.Eligible(), min(r.Target(), len(s.k.View.Nodes()))
-	if have >= want || len(a.Learners) > 0 {
+	there := func(m catalog.Member) bool { return s.nodes[m.Node].Live && !s.nodes[m.Node].Closed }
+	if have >= want || slices.ContainsFunc(a.Learners, there) {
 		return Condition{}, false
 	}
 	c := Condition{
 		Code: UnderReplicated, Subject: fmt.Sprintf("%d of %d copies", have, want), What: "fewer copies than were asked for",
 		Limit: ResourcePressure, Ends: "the missing ones have learned, which begins by itself",
 	}
-	if !s.room(a) {
+	switch {
+	case len(a.Learners) > 0:
+		var away []string
+		for _, m := range a.Learners {
+			away = append(away, m.Node)
+		}
+		c.What += ", and who is to learn is away"
+		c.Ends, c.Next = strings.Join(away, ", ")+" is back, or another node has learned in its place", "tanist node list"
+	case !s.room(a):
 		c.Ends, c.Next = "a node that is not away, full or draining can take another, or fewer are asked for (tanist policy)", "tanist node list"
 	}
 	return c, true

@@ -174,7 +174,7 @@ type Held struct {
 // Copy is one node's copy of a partition.
 type Copy struct {
 	Node     string `json:"node"`
-	Role     string `json:"role"` // owner, follower, learner, sealed or quarantined
+	Role     string `json:"role"` // owner, follower, learner, sealed or quarantined; former: it is none any more
 	Position uint64 `json:"position"`
 	Offset   uint64 `json:"offset"`
 	Durable  uint64 `json:"durable"` // position up to which it has been synced

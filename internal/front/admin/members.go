@@ -79,7 +79,7 @@ var memberRoutes = []route{
 		},
 	},
 	{
-		method: "PUT", path: "/api/v1/nodes/{name}/drain", summary: "Say whether a node is to be left: it takes no new copies", request: Drain{},
+		method: "PUT", path: "/api/v1/nodes/{name}/drain", summary: "Say whether a node is to be left: it takes no new copies, and others follow in its stead", request: Drain{},
 		do: func(ctx context.Context, b Backend, r *request) (any, error) {
 			var d Drain
 			if err := r.body(&d); err != nil {
