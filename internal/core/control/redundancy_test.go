@@ -53,7 +53,8 @@ func TestWhatBecomesOfALostCopyIsSaid(t *testing.T) {
 			"quorum-critical | without c | if one more copy goes, nothing can be confirmed: q | missing quorum | c is back, or d has learned in its place, which it does now | tanist status q", 1,
 		},
 		{
-			"who is to learn is away", five[:4], five[:2], "c", []func(*world){func(w *world) {
+			"who is to learn is away", five[:4], five[:2], "c",
+			[]func(*world){func(w *world) {
 				w.do(catalog.AddLearner(checked, 1, catalog.Member{Node: "c", Store: ident.StoreID{'c'}}))
 			}},
 			"under-replicated | 2 of 3 copies | fewer copies than were asked for, and who is to learn is away: q | resource pressure | c is back, or another node has learned in its place | tanist node list", 1,
