@@ -3,12 +3,10 @@ package node
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
-	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/controller"
 	"github.com/tanist/tanist/internal/engine/mesh"
@@ -119,9 +117,7 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 	case protocol.Heartbeat, protocol.RunReport, protocol.Confirms, protocol.Promises:
 		n.controllerHears(peer, msg)
 	case protocol.Lease:
-		n.post(func() {
-			n.takeLease(lease.Grant{Term: m.Term, Holder: m.Holder, TTL: time.Duration(m.TTL), Sent: time.Duration(m.Sent)})
-		})
+		n.post(func() { n.takeLease(m) })
 	case protocol.Evidence, protocol.EvidenceHeld:
 		n.archive.Deliver(peer.Node, m)
 	}

@@ -32,6 +32,7 @@ type watched struct {
 	// controller is the node of leader; "": it is not known.
 	controller string
 	lease      lease.Lease
+	granted    protocol.Lease // what is not used yet; Term 0: none is
 	// toldLeader and toldTerm are of the controller that was told last whom this node reaches.
 	toldLeader, toldTerm uint64
 
@@ -105,6 +106,7 @@ func (n *Node) beat() {
 	if n.mesh == nil {
 		return // there is nobody to be missed by
 	}
+	n.useLease()
 	n.sayBeat()
 	if w := &n.watch; w.leader != 0 && (w.toldLeader != w.leader || w.toldTerm != w.term) {
 		n.tellAll()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/evidence"
@@ -181,6 +182,22 @@ func (p *LossPlan) Unstopped(stopped []string) (out []string) {
 func StopFirst(nodes []string) string {
 	return fmt.Sprintf("%s may still run, and could go on confirming without anybody here: stop them for sure, and say so with --stopped %s",
 		strings.Join(nodes, ", "), strings.Join(nodes, ","))
+}
+
+// WaitForLease says that an owner which may still run is fenced by its lease, and not yet: a loss can be accepted once that is over, without
+// anybody's word that nodes are stopped.
+func WaitForLease(owner string, left time.Duration, nodes []string) string {
+	return fmt.Sprintf("%s may still run, and its lease may let it confirm for another %d s: ask again then, or stop %s for sure, and say so with --stopped %s",
+		owner, 1+int(left/time.Second), strings.Join(nodes, ", "), strings.Join(nodes, ","))
+}
+
+// NoteLeaseOver adds to the record of an accepted loss that its owner was not known to be stopped, and was fenced by the end of its lease.
+func NoteLeaseOver(e *evidence.Evidence, owner ident.Instance) {
+	for i := range e.Exclusions {
+		if x := &e.Exclusions[i]; x.Node == owner.Node && x.Store == owner.Store {
+			x.Reason += "; its lease is over, and fences it"
+		}
+	}
 }
 
 // decision is the plan as a choice, for the record of it.

@@ -26,6 +26,8 @@ type Lease struct {
 	Holder ident.Instance
 	TTL    int64 // nanoseconds from Sent on; 0: what was granted is taken back
 	Sent   int64 // of the heartbeat that it answers
+	// Index is how far the controller's catalog had come: the lease is for what the holder owns by that or a later one.
+	Index uint64
 }
 
 // Confirms tells the controller how far owners have confirmed, of those partitions where that has changed: once a second. Nobody is chosen

@@ -349,6 +349,7 @@ func (c *coder) lease(m *Lease) {
 	c.instance(&m.Holder)
 	c.i64(&m.TTL)
 	c.i64(&m.Sent)
+	c.u64(&m.Index)
 }
 
 func (c *coder) confirms(m *Confirms) {

@@ -162,6 +162,25 @@ func (c *Controller) leaseOver(run ident.Instance) time.Duration {
 	return c.leases.book.Over(run)
 }
 
+// leaseFences reports whether the end of its owner's lease closes a partition to durable changes.
+func (c *Controller) leaseFences(p ident.Partition) (yes bool) {
+	if c.env.Grant == nil {
+		return false
+	}
+	c.env.View(func(v *catalog.View) {
+		if a, r := v.Assignment(p); a != nil {
+			yes = lease.Fences(r, a, v.Tunables().FenceAlways)
+		}
+	})
+	return yes
+}
+
+// lapsed reports whether no lease of a run is in force any more, and takes care that none will be while this is asked for.
+func (c *Controller) lapsed(run ident.Instance) bool {
+	c.bar(run)
+	return c.now() >= c.leaseOver(run)
+}
+
 // prove asks whether this node still leads.
 func (c *Controller) prove() {
 	l := &c.leases

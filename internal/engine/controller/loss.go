@@ -76,6 +76,9 @@ func (c *Controller) endLoss(x *acceptance, o LossOutcome) {
 		return
 	}
 	delete(c.losses, x.Partition)
+	if !slices.ContainsFunc(slices.Collect(maps.Values(c.losses)), func(o *acceptance) bool { return o.plan.Owner == x.plan.Owner }) {
+		c.unbar(x.plan.Owner)
+	}
 	o.Plan = x.plan
 	c.env.View(func(v *catalog.View) {
 		if a, _ := v.Assignment(x.Partition); a != nil {
@@ -171,8 +174,10 @@ func (c *Controller) lossAgreed(x *acceptance) bool {
 		refused.Refused = x.plan.Against
 	case x.plan.Hash() != x.Plan:
 		refused.Refused, refused.Moved = "the plan is another by now: look at it again", true
-	case len(missing) > 0:
+	case len(missing) > 0 && !c.leaseFences(x.Partition):
 		refused.Refused = control.StopFirst(missing)
+	case len(missing) > 0 && !c.lapsed(x.plan.Owner):
+		refused.Refused = control.WaitForLease(x.plan.Owner.Node, c.leaseOver(x.plan.Owner)-c.now(), missing)
 	default:
 		return true
 	}
@@ -243,6 +248,9 @@ func (c *Controller) chooseLess(t *transition, x *acceptance) bool {
 	c.env.View(func(v *catalog.View) {
 		if r := v.Incarnation(x.Partition.Incarnation); r != nil {
 			t.record = control.EvidenceOfLoss(r, in, &x.plan, x.Reason, x.Stopped)
+			if len(x.plan.Unstopped(x.Stopped)) > 0 {
+				control.NoteLeaseOver(t.record, x.plan.Owner)
+			}
 		}
 	})
 	if t.record != nil {

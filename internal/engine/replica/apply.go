@@ -98,6 +98,9 @@ func (m *Manager) obtain(p ident.Partition) (*replica, error) {
 	n := int(spread(p) % uint64(len(m.lanes)))
 	r := &replica{m: m, lane: m.lanes[n], id: p, log: log, copy: partition.Open(log.Image())}
 	r.box = m.env.Exec.Loop(n).Spawn("replica", r)
+	if x := m.rights.now.Load(); x != nil {
+		r.regained = x.regained
+	}
 	m.all[p] = r
 	return r, nil
 }

@@ -32,6 +32,9 @@ type right struct {
 	lease  lease.Lease
 	term   uint64 // of the latest controller
 	always bool
+	// regained counts how often there was a lease again after none was in force: owners go by it once they have taken in what the catalog said
+	// until then.
+	regained uint64
 }
 
 // change replaces the rights and has those looked at again that wait for it.
@@ -51,8 +54,25 @@ func (m *Manager) change(f func(*right)) {
 	}
 }
 
-// SetLease says what this run's lease is from now on.
-func (m *Manager) SetLease(l lease.Lease) { m.change(func(x *right) { x.lease = l }) }
+// SetLease says what this run's lease is from now on: for what it owns by the changes that Apply was given before.
+func (m *Manager) SetLease(l lease.Lease) {
+	again := false
+	m.change(func(x *right) {
+		if was := x.lease; was.Term == 0 || was.Revoked || m.env.Clock.Mono() >= was.Expires {
+			x.regained++
+			again = true
+		}
+		x.lease = l
+	})
+	if x := m.rights.now.Load(); again && x != nil {
+		for _, r := range m.sorted() {
+			r.box.Post(regained(x.regained))
+		}
+	}
+}
+
+// regained says that all assignments of before are taken in.
+type regained uint64
 
 // SetTerm says of which term the latest controller is that this node knows of.
 func (m *Manager) SetTerm(term uint64) { m.change(func(x *right) { x.term = max(x.term, term) }) }
@@ -89,6 +109,9 @@ func (r *replica) fenced() error {
 func (r *replica) admits(x *right) error {
 	if r.want == nil || r.copy.Role() != partition.Owner {
 		return nil
+	}
+	if r.regained < x.regained {
+		x = &right{term: x.term, always: x.always} // that lease is not this copy's yet
 	}
 	h := lease.Holding{
 		Node: r.m.env.Local, Epoch: r.copy.Epoch(), Lease: x.lease, Term: x.term, Always: x.always, Now: r.m.env.Clock.Mono(),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/lease"
+	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/queue"
 )
@@ -180,5 +181,33 @@ func TestAFencedOwnerStops(t *testing.T) {
 	w.pass(100)
 	if !stopped {
 		t.Fatal("it waits for ever")
+	}
+}
+
+// An owner that was given up while it was fenced learns of it before a new lease lets it confirm: a lease is for what the run owns by then.
+func TestANewLeaseIsForWhatTheCatalogSaysByThen(t *testing.T) {
+	w, g := leased(t)
+	w.disk.stuck = true
+	g.publish("a")
+	w.pass(6000)
+	w.disk.stuck = false
+	w.store.box.Post(func() {})
+	w.pass(10)
+	next := *w.res.Partitions[0]
+	next.Epoch, next.Version, next.Owner.Node, next.Owner.Store = 2, 2, "n2", [16]byte{2}
+	res := *w.res
+	res.Partitions = []*catalog.Assignment{&next}
+	r := w.m.find(part)
+	r.box.Post(call{func() { // both come while the owner is busy
+		w.m.Apply([]catalog.Change{{After: &res}})
+		w.grant(1, 5*time.Second)
+		if err := r.fenced(); err == nil {
+			t.Error("it goes by a lease that is not for what it owned before")
+		}
+		r.step(func(*partition.Effects) {})
+	}})
+	w.pass(100)
+	if at := g.upTo(); at != 0 {
+		t.Errorf("confirmed below %d", at)
 	}
 }

@@ -58,6 +58,7 @@ type replica struct {
 	reign, confirmed atomic.Uint64
 
 	ahead    uint64 // what the manager was told of partition.Copy.Ahead
+	regained uint64 // the last that it took in
 	fence    *fence // nil: the lease lets it take what comes
 	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
@@ -235,6 +236,10 @@ func (r *replica) Receive(msg any) {
 		r.seal(m)
 	case askStatus:
 		m.done(r.status())
+	case regained:
+		r.regained = uint64(m)
+		r.step(func(*partition.Effects) {})
+		r.admitHeld()
 	case release:
 		r.step(func(*partition.Effects) {}) // its lease may be another by now
 		r.admitHeld()
