@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/trace"
 )
 
 // attachment is a shard's work with one partition, across all the streams to its owners. What publishing reads and writes lies together:
@@ -366,4 +369,30 @@ func place(msg any) (p ident.Partition, stream uint64, ok bool) {
 		return m.Partition, m.Stream, true
 	}
 	return p, 0, false
+}
+
+// lostHeld is why a consumer ends that holds messages which are gone: what its client said of them later would be taken for the messages that
+// get their offsets.
+const lostHeld = "messages that it held were given up with the copies that had them (an accepted loss)"
+
+// lose forgets what lay from an offset on: a loss was accepted (design 2 §8), and those offsets are given anew. Readers of a stream go on from
+// there; consumers of a queue that hold such messages end.
+func (a *attachment) lose(from uint64) {
+	trace.Warn(a.sh.env.Trace, "gateway.lost", slog.String("partition", a.p.String()), slog.Uint64("from", from))
+	a.settles.cut(from)
+	for _, c := range slices.Clone(a.consumers) {
+		lost := c.held.cut(from)
+		switch {
+		case c.reader != nil:
+			c.leaveNear()
+			c.reader.cut(from)
+		case lost && c.state != cancelling:
+			i, _ := a.consumer(c.id)
+			a.consumers = slices.Delete(a.consumers, i, i+1)
+			c.ended(lostHeld)
+		}
+	}
+	for _, h := range a.holders { // of consumers that have ended, and of what was fetched one at a time
+		h.held.cut(from)
+	}
 }

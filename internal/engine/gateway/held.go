@@ -94,3 +94,15 @@ func (h *held) each(f func(off uint64)) {
 		}
 	}
 }
+
+// cut takes out what lies from an offset on, and reports whether there was any.
+func (h *held) cut(from uint64) bool {
+	i := h.find(from)
+	gone := 0
+	for _, v := range h.offs[i:] {
+		gone += int(1 - v&1)
+	}
+	h.offs = h.offs[:i]
+	h.live -= gone
+	return gone > 0
+}

@@ -189,3 +189,15 @@ func (s *Shard) pump(c *consumer) {
 		s.box.Touch()
 	}
 }
+
+// cut lets go of what was read from an offset on.
+func (r *reader) cut(from uint64) {
+	if r.end() <= from {
+		return
+	}
+	r.drop()
+	r.next, r.cursor = min(r.next, from), min(r.cursor, from)
+	if r.pinned = r.pinned && r.unread < from; !r.pinned {
+		r.unread = 0
+	}
+}

@@ -116,3 +116,28 @@ func (a *attachment) resendSettles() {
 		a.sendSettle(m)
 	}
 }
+
+// cut takes out what was said of deliveries from an offset on. The messages stay, for their numbers.
+func (s *settles) cut(from uint64) {
+	short := func(items []protocol.SettleItem) []protocol.SettleItem {
+		out := make([]protocol.SettleItem, 0, len(items)) // not nil, which would make a cursor's move of it
+		for _, x := range items {
+			if x.First < from {
+				x.Last = min(x.Last, from-1)
+				out = append(out, x)
+			}
+		}
+		return out
+	}
+	s.open = short(s.open)
+	for i := range s.kept {
+		if m := &s.kept[i]; m.items != nil {
+			m.items = short(m.items)
+		} else {
+			m.cursor.offset = min(m.cursor.offset, from)
+		}
+	}
+	for i := range s.cursors {
+		s.cursors[i].offset = min(s.cursors[i].offset, from)
+	}
+}

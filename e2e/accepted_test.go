@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lossPlan is what tanist plan accept-loss --json prints, as far as it is looked at.
+type lossPlan struct {
+	Plan             string
+	Owner, Candidate string
+	FromOffset       uint64 `json:"from_offset"`
+	Entries          uint64
+	ReportedBy       string `json:"reported_by"`
+	Missing          []string
+	Against          string
+}
+
+func (p *lossPlan) read(b *broker, name string) error {
+	text, err := b.space.command("plan", "accept-loss", name, "--json", "--admin-url", "http://"+b.admin).Output()
+	if err == nil {
+		err = json.Unmarshal(text, p)
+	}
+	return err
+}
+
+// TestALossIsAccepted kills two of a queue's three copies, after they have confirmed what the third has not. It waits under attention, which says
+// for whom; the plan says of so many messages that they are gone as were confirmed and are; it is carried out, and the queue goes on; and the
+// nodes that come back, longer, follow (issue 5, "Proof").
+func TestALossIsAccepted(t *testing.T) {
+	c := newCluster(t, 5)
+	for _, name := range []string{"n1", "n5"} { // so that the others come back to their places
+		demand(t, c.nodes[0], "node", "drain", name)
+	}
+	const kept, lost = 10, 300
+	ch := c.nodes[0].channel()
+	c.own(ch, "n2", "q", nil)
+	var want []string
+	for i := range kept {
+		want = append(want, fmt.Sprint("kept ", i))
+		publishConfirmed(t, ch, "q", want[i])
+	}
+	c.up().await("copies to be level", func() error { return c.level("q") })
+	before, err := c.owned("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	survivor := c.nodes[3]
+	survivor.halt()
+	for i := range lost {
+		publishConfirmed(t, ch, "q", fmt.Sprint("lost ", i))
+	}
+	c.up().await("all confirmed", func() error {
+		p, err := c.owned("q")
+		if at, ok := p.copyOn("n3"); err == nil && (!ok || at < before.Confirmed+lost) {
+			err = fmt.Errorf("n3 is at %d", at)
+		}
+		return err
+	})
+	pause(1200 * time.Millisecond) // owners say once a second how far they have confirmed
+	c.nodes[1].kill()
+	c.nodes[2].kill()
+	survivor.signal(syscall.SIGCONT)
+
+	var plan lossPlan
+	c.up().await("a plan", func() error {
+		err := plan.read(c.up(), "q")
+		if err == nil && plan.Candidate != "n4" {
+			err = fmt.Errorf("%+v", plan)
+		}
+		return err
+	})
+	out, code := run(t, "attention", "--admin-url", "http://"+c.up().admin)
+	if code != 10 || !strings.Contains(out, "waiting-for-copies: q: ") || !strings.Contains(out, "missing: n2, n3") || !strings.Contains(out, "next: tanist plan accept-loss q\n") {
+		t.Errorf("attention ends with %d:\n%s", code, out)
+	}
+	if plan.FromOffset != kept || plan.Entries != lost || plan.ReportedBy != "n2" || !slices.Equal(plan.Missing, []string{"n2", "n3"}) {
+		t.Fatalf("the plan is %+v; %d messages are there and %d are gone", plan, kept, lost)
+	}
+	demand(t, c.up(), "accept-loss", "q", "--plan", plan.Plan, "--reason", "two disks are gone", "--stopped", "n2,n3")
+	for i := range 5 {
+		body := fmt.Sprint("new ", i)
+		want = append(want, body)
+		publishConfirmed(t, ch, "q", body)
+	}
+
+	c.nodes[1].start()
+	c.nodes[2].start()
+	c.up().await("followers", func() error {
+		p, err := c.owned("q")
+		if err == nil && (p.Epoch != before.Epoch+1 || p.Owner != "n4" || len(p.Followers) != 2) {
+			err = fmt.Errorf("owned by %s in epoch %d, followed by %v", p.Owner, p.Epoch, p.Followers)
+		}
+		return err
+	})
+	c.nodes[1].says("copy.cut")
+	holders := &cluster{t: t, nodes: c.nodes[1:4]}
+	holders.identical("q")
+	for _, b := range holders.nodes {
+		b.launch()
+	}
+	c.up().await("the queue", func() error { return c.level("q") })
+	if got := takeAll(t, c.nodes[0].channel(), "q"); !slices.Equal(got, want) {
+		t.Errorf("the queue held %q, want %q", got, want)
+	}
+	out, code = run(t, "inspect", "--cut", "1/0", c.nodes[1].dir)
+	t.Logf("inspect ends with %d: %d bytes of what was cut on n2", code, len(out))
+}
