@@ -35,15 +35,23 @@ const (
 	Feed                  // with Direct: A gives B the next batch
 	Tell                  // with Direct: A tells B what is confirmed
 	Report                // with Direct: A hears what B holds durably; with Lazy up to C, where both have it durable then
+	Learn                 // somebody has the copy on A learn
+	Forgo                 // somebody gives up the learner on A
+	Leave                 // somebody marks the follower on A as leaving, and no other
+	Stay                  // somebody has no follower leave
+	Wish                  // an operator wishes policy A
+	Want                  // an operator wishes A copies
+	Accept                // an operator accepts the loss of the copies that have not answered, by the answers in A as with Choose, ties as B says
 )
 
 var kinds = [...]string{
 	"append", "sync", "deliver", "break", "crash", "save-crash", "restart", "wipe", "record", "seal", "late-seal", "cancel",
 	"choose", "apply", "grow", "decide", "lose", "attach", "publish", "again", "stand", "feed", "tell", "report",
+	"learn", "forgo", "leave", "stay", "wish", "want", "accept",
 }
 
 // arguments is how many numbers each kind is written with.
-var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 0, 2, 1, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2}
+var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 0, 2, 1, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 0, 1, 1, 2}
 
 // Action is one step of a schedule.
 type Action struct {
@@ -56,7 +64,7 @@ type Action struct {
 func (a Action) String() string {
 	out := kinds[a.Kind]
 	switch {
-	case a.Kind == Choose:
+	case a.Kind == Choose, a.Kind == Accept:
 		var of []string
 		for i := range Nodes {
 			if back := a.A >> (2 * i) & 3; back == 1 {
@@ -74,7 +82,7 @@ func (a Action) String() string {
 		return fmt.Sprintf("%s n%d other", out, a.A)
 	case a.Kind == LateSeal:
 		return fmt.Sprintf("%s n%d %d", out, a.A, a.B)
-	case a.Kind == Decide, a.Kind == Lose:
+	case a.Kind == Decide, a.Kind == Lose, a.Kind == Wish, a.Kind == Want:
 		return fmt.Sprintf("%s %d", out, a.A)
 	case arguments[a.Kind] > 1:
 		return fmt.Sprintf("%s n%d n%d", out, a.A, a.B)
@@ -111,8 +119,8 @@ func ParseAction(text string) (Action, error) {
 			return wrong()
 		}
 		for i, w := range words[1:] {
-			n, ok := argument(w, a.Kind == Choose && i == 0)
-			if !ok || (w[0] == 'n') != a.Kind.names(i) {
+			n, ok := argument(w, (a.Kind == Choose || a.Kind == Accept) && i == 0)
+			if !ok || (w[0] == 'n') != a.Kind.names(i) || a.Kind == Wish && int(n) >= len(policies) {
 				return wrong()
 			}
 			if i == 0 {
@@ -129,9 +137,9 @@ func ParseAction(text string) (Action, error) {
 // names reports whether argument i is a node, or a set of them.
 func (k Kind) names(i int) bool {
 	switch k {
-	case Decide, Lose:
+	case Decide, Lose, Wish, Want:
 		return false
-	case Choose, LateSeal:
+	case Choose, Accept, LateSeal:
 		return i == 0
 	}
 	return true
@@ -195,11 +203,15 @@ const (
 	CutAtNext
 	// CancelUnanswered: a transition is withdrawn although its seals were sent, and what copies have promised is not looked at.
 	CancelUnanswered
+	// LoweredAtOnce: what was appended before a policy asked for fewer copies is confirmed by those.
+	LoweredAtOnce
+	// WipedReports: what a new store reports is taken as of the one that was lost on its node.
+	WipedReports
 )
 
 var faults = [...]string{
 	"none", "held-before-sync", "sealed-before-sync", "cut-before-promise", "raw-tail", "survivors-confirm", "wiped-counts", "same-epoch",
-	"no-joint", "late-seal-taken", "resend-out-of-order", "stale-frame", "start-is-floor", "cut-at-next", "cancel-unanswered",
+	"no-joint", "late-seal-taken", "resend-out-of-order", "stale-frame", "start-is-floor", "cut-at-next", "cancel-unanswered", "lowered-at-once", "wiped-reports",
 }
 
 // String is the fault's name, as ParseFault reads it.

@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/queue"
 	"github.com/tanist/tanist/internal/core/quorum"
 )
@@ -34,7 +35,7 @@ func newExplorer(b Bounds, f Fault) *explorer {
 		bounds: b, fault: f, perms: [][Nodes]byte{{0, 1, 2}}, entries: map[entryKey]*entry{}, byLink: map[batch.Link]*entry{},
 		versions: map[string]*version{}, cats: map[string]*cat{}, ties: ties(),
 	}
-	if b.Copies > 1 && b.Wipes <= 1 { // else the catalog's choice of where to learn goes by names
+	if b.Copies > 1 && b.Wipes <= 1 && b.Changes == 0 { // else the catalog's choice of where to learn, or who is to leave, goes by names
 		x.perms = allOrders[:]
 	}
 	return x
@@ -45,6 +46,7 @@ type cat struct {
 	state    *catalog.State // not to be changed
 	snapshot []byte
 	v        *version
+	wishes   partition.Wishes
 	memo     map[string]outcome
 	grown    [1 << Nodes]*control.Step
 	asked    [1 << Nodes]bool
@@ -87,7 +89,7 @@ func (x *explorer) firstCatalog() *cat {
 	}
 	items = append(items, catalog.DeclareResource(catalog.Resource{
 		VHost: catalog.DefaultVHost, Name: "q", Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{},
-		Policy: cmp.Or(x.bounds.Policy, "majority_durable"),
+		Policy: cmp.Or(x.bounds.Policy, "majority_durable"), Copies: uint32(x.bounds.Wanted),
 	}, ident.Instance{Node: nodeName(0), Store: storeID(0, 0), Boot: 1}, followers, 1))
 	cmd, err := catalog.Encode(items...)
 	if err != nil {
@@ -119,7 +121,9 @@ func (x *explorer) intern(s *catalog.State) *cat {
 		}
 		x.versions[string(text)] = v
 	}
-	c := &cat{state: s, snapshot: snapshot, v: v, memo: map[string]outcome{}}
+	c := &cat{
+		state: s, snapshot: snapshot, v: v, wishes: partition.WishesOf(s.View().AllResources()[0]), memo: map[string]outcome{},
+	}
 	x.cats[string(snapshot)] = c
 	return c
 }
@@ -168,7 +172,8 @@ func (x *explorer) encodeAssignment(a *catalog.Assignment, perm int) []byte {
 	if a.Pending != nil {
 		b[3] = byte(a.Pending.Epoch)
 	}
-	for _, ms := range [][]catalog.Member{a.Followers, a.Learners} {
+	b = append(b, a.Policy...)
+	for _, ms := range [][]catalog.Member{a.Followers, a.Learners, a.Leaving} {
 		b = append(b, byte(len(ms)))
 		at := len(b)
 		for _, m := range ms {
@@ -177,7 +182,7 @@ func (x *explorer) encodeAssignment(a *catalog.Assignment, perm int) []byte {
 		slices.Sort(b[at:])
 	}
 	for _, s := range a.Starts {
-		b = append(b, byte(s.Epoch), byte(s.Position))
+		b = append(b, byte(s.Epoch), byte(s.Position), bits(s.Loss.Accepted))
 		b = x.byLink[s.Link].append(b)
 	}
 	return b

@@ -24,6 +24,9 @@ func (w *world) advanced(n *node, position uint64) {
 		w.breaks("2: %s and %s confirm in epoch %d", by, n.run(), epoch)
 	}
 	w.ledger.by[epoch] = n.run()
+	if w.x.bounds.Changes > 0 {
+		w.asAdmitted(n, e)
+	}
 	tip := w.ledger.tip
 	switch {
 	case e.extends(tip):
@@ -72,7 +75,7 @@ func (w *world) check() {
 		if c.Damaged() != "" {
 			w.breaks("%s is damaged, and nothing was: %s", nodeName(n.index), c.Damaged())
 		}
-		if e := n.log.at(c.Confirmed()); e.end().Position != c.Confirmed() || !tip.extends(e) {
+		if e := n.log.at(c.Confirmed()); !w.givenUp(n) && e.end().Position != c.Confirmed() || !tip.extends(e) {
 			w.breaks("3: %s has confirmed up to %d, and its log is %s", nodeName(n.index), c.Confirmed(), n.log)
 		}
 		applied := c.Role() == partition.Owner || c.Role() == partition.Follower || c.Role() == partition.Learner
@@ -93,6 +96,9 @@ func (w *world) check() {
 		w.breaks("1: %s is confirmed, and %d of %d admitted copies hold it", tip, got, want)
 	}
 }
+
+// givenUp reports whether a copy may know to be confirmed what an accepted loss gave up: it has not heard of that loss.
+func (w *world) givenUp(n *node) bool { return n.copy.Epoch() < w.ledger.loss }
 
 // checkChoice checks a new owner against all that is known: it holds what is confirmed, and was chosen by enough.
 func (w *world) checkChoice(d *control.Decision) {
@@ -137,8 +143,10 @@ func (w *world) unfinished() string {
 		return "a transition is pending, and enough copies have answered"
 	case a.Pending != nil, a.Epoch >= w.x.bounds.Epochs && w.needed():
 		return ""
-	case a.Eligible() < Nodes || len(a.Learners) > 0:
+	case a.Eligible() != min(w.cat.wishes.Copies, Nodes) || len(a.Learners) > 0:
 		return fmt.Sprintf("%d copies are admitted, and %d learn", a.Eligible(), len(a.Learners))
+	case len(a.Leaving) > 0, a.Policy != w.cat.wishes.Policy:
+		return fmt.Sprintf("%d copies are to leave, and the policy is %s", len(a.Leaving), a.Policy)
 	}
 	owner := w.nodes[nodeIndex(a.Owner.Node)]
 	if !owner.copy.Serving() || owner.copy.Epoch() != a.Epoch {
@@ -179,7 +187,16 @@ func (w *world) show(seen map[string]int) {
 		}
 	}
 	seen[fmt.Sprintf("%d copies admitted", a.Eligible())]++
+	if w.ledger.loss > 0 {
+		seen["a loss accepted"]++
+	}
+	if w.x.bounds.Changes > 0 {
+		seen[fmt.Sprintf("%s, %d leave", a.Policy, len(a.Leaving))]++
+	}
 	for _, f := range a.Followers {
+		if nodeIndex(f.Node) >= w.x.bounds.Copies {
+			seen["a learner admitted"]++
+		}
 		if f.Store[1] > 1 {
 			seen["a new store admitted"]++
 		}

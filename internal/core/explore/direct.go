@@ -73,7 +73,7 @@ func (w *world) talk(of, with int, kind Kind, upTo uint64) func() {
 		}
 	case kind == Report && lazy && w.reportable(o, c, f, upTo):
 		return func() { w.reportLazily(of, with, upTo) }
-	case kind == Report && !lazy && w.saidDurable(c) > f.Durable() && (o.learns() || o.wants(w.saidDurable(c), o.copy.Durable().Position)):
+	case kind == Report && !lazy && w.saidDurable(c) > f.Durable() && (w.learns(o) || o.wants(w.saidDurable(c), o.copy.Durable().Position)):
 		return func() { w.report(of, with) }
 	}
 	return nil
@@ -109,8 +109,11 @@ func (w *world) feedNext(of, with int) {
 	w.flush(c)
 }
 
-// learns reports whether the copies of an owner's partition are to change: then it wants to hear everything.
-func (n *node) learns() bool {
+// learns reports whether the copies or the policy of an owner's partition are to change: then it wants to hear everything.
+func (w *world) learns(n *node) bool {
+	if a := n.heard.a; len(a.Leaving) > 0 || a.Eligible() > w.cat.wishes.Copies || w.wishesPolicy(a) {
+		return true
+	}
 	for i := range n.feeds {
 		if n.feeds[i].learner {
 			return true

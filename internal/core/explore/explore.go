@@ -1,11 +1,12 @@
 // Package explore searches every schedule of a small cluster: three nodes with one copy each of one partition, their disks, the
 // sessions between them, the catalog and its controllers, in every order of appends, syncs, deliveries, lost sessions, crashes, restarts,
-// wiped stores, suspicions, seals, choices, commits, withdrawals, applied roles, cuts and changes of members, within bounds. After every
-// step it checks invariants 1 to 5 of design 2 §11, and with a gateway that publishes, 7; of a state in which nothing is left to do it asks
-// whether the partition serves with three copies that are the same, the part of invariant 9 that needs no clock.
+// wiped stores, suspicions, seals, choices, commits, withdrawals, applied roles, cuts, changes of members and policies, and accepted losses,
+// within bounds. After every step it checks invariants 1 to 5 of design 2 §11, and with a gateway that publishes, 7; of a state in which
+// nothing is left to do it asks whether the partition serves with as many copies as are wanted, all the same: the part of invariant 9 that
+// needs no clock.
 //
 // What is decided, production code decides: core/partition (Copy, Feed, Change, Source, Producers, RoleOf, SetOf), core/control (CauseOf, Pend,
-// MayCancel, Choose, CommitOf, Arrange), core/quorum, and the catalog's own state machine with its commands. The package itself plays what
+// MayCancel, Choose, CommitOf, Arrange, PlanLoss, LossOf), core/quorum, and the catalog's own state machine with its commands. The package itself plays what
 // performs: a disk whose writes become durable in order, sessions that keep order and lose what is on its way when they end, and the loop
 // of engine/replica that turns messages into calls.
 //
@@ -53,6 +54,13 @@ type Bounds struct {
 	Queue     int // messages on their way in one direction; what would exceed it is not searched
 	Depth     int // steps after the beginning; 0: all
 	States    int // the search ends after so many; 0: never
+	// Wanted is how many copies are wished at the beginning; 0: as many as there are nodes.
+	Wanted int
+	// Changes is how many wishes there are of who is to learn or to leave, and of other policies and numbers of copies (wishes.go), those in
+	// Wishes, by their number, and in Wants.
+	Changes       int
+	Wishes, Wants []uint8
+	Losses        int // that an operator accepts
 	// Begin are steps, as a script has them, that every schedule begins with.
 	Begin []string
 	// Suspect lets transitions begin without a cause: suspicion may be wrong at any time (design 2 §4).
@@ -118,8 +126,13 @@ func Search(b Bounds, f Fault) (Result, error) {
 	x.bounds.Crashes += int(w.used.crashes)
 	x.bounds.Wipes += int(w.used.wipes)
 	x.bounds.Breaks += int(w.used.breaks)
+	x.bounds.Changes += int(w.used.changes)
+	x.bounds.Losses += int(w.used.losses)
 	if a := w.cat.v.a; b.Lazy && (!b.Direct || wOf(a, a.Eligible()) < 2) {
 		return Result{}, errors.New("a lazy search is a direct one, and needs more than one copy to confirm")
+	}
+	if b.Lazy && b.Losses > 0 {
+		return Result{}, errors.New("a lazy search does not say what copies know to be confirmed, which decides what becomes of an accepted loss")
 	}
 	s := search{x: x, r: Result{Seen: map[string]int{}}}
 	if b.Deep {
@@ -257,6 +270,7 @@ func (s *search) schedule(at int32) []string {
 func (x *explorer) unbound() {
 	const many = 99
 	x.bounds.Appends, x.bounds.Crashes, x.bounds.Wipes, x.bounds.Breaks, x.bounds.Cancels = many, many, many, many, many
+	x.bounds.Changes, x.bounds.Losses = many, many
 	x.bounds.Epochs, x.bounds.Suspect, x.bounds.Overlap, x.bounds.Queue, x.bounds.Entries = MaxEpochs, true, true, 0, 0
 }
 

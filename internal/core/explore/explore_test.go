@@ -329,15 +329,17 @@ func TestScripts(t *testing.T) {
 			if d.Cmd != "play" {
 				d.Fatalf(t, "unknown command %s", d.Cmd)
 			}
-			copies, rule, fault := 3, "", explore.NoFault
+			copies, wanted, policy, rule, fault := 3, 0, "", "", explore.NoFault
 			d.MaybeScanArgs(t, "copies", &copies)
+			d.MaybeScanArgs(t, "wanted", &wanted)
+			d.MaybeScanArgs(t, "policy", &policy)
 			if d.MaybeScanArgs(t, "fault", &rule); rule != "" {
 				var err error
 				if fault, err = explore.ParseFault(rule); err != nil {
 					d.Fatalf(t, "%v", err)
 				}
 			}
-			b := explore.Bounds{Copies: copies, Direct: d.HasArg("direct")}
+			b := explore.Bounds{Copies: copies, Wanted: wanted, Policy: policy, Direct: d.HasArg("direct")}
 			told, err := explore.Play(b, fault, steps(strings.ReplaceAll(d.Input, "\n", ";")))
 			if err != nil {
 				d.Fatalf(t, "%v, after\n%s", err, told)

@@ -148,7 +148,8 @@ func (w *world) record() bool {
 // trails reports whether one more transition that is withdrawn leaves anything behind: versions that are to be heard, proposals that are to be
 // decided on. Where it does not, such transitions are not counted.
 func (w *world) trails() bool {
-	return len(w.versions) > 1 || len(w.proposals) > 0 || len(w.cat.v.a.Learners) > 0
+	a := w.cat.v.a
+	return len(w.versions) > 1 || len(w.proposals) > 0 || len(a.Learners)+len(a.Leaving) > 0 || w.wishesPolicy(a)
 }
 
 // cancel withdraws the transition that is pending, if the controller that recorded it may, or has done so before it sent anything: then
@@ -183,6 +184,10 @@ func (w *world) govern(a Action) bool {
 		return w.cancel()
 	case Choose:
 		return w.commit(a)
+	case Accept:
+		return w.accepted(a)
+	case Learn, Forgo, Leave, Stay, Wish, Want:
+		return w.wished(a)
 	case Grow:
 		up := uint8(0)
 		for i, n := range w.nodes {

@@ -66,6 +66,10 @@ func (w *world) encode(perm int) []byte {
 	b := make([]byte, 0, 512)
 	pending := bits(w.pending.sent, w.pending.vain)
 	b = append(b, w.used.appends, w.used.crashes, w.used.wipes, w.used.breaks, w.used.cancels, byte(w.asked), pending)
+	if w.x.bounds.Changes > 0 || w.x.bounds.Losses > 0 {
+		wish := w.cat.wishes
+		b = append(append(b, w.used.changes, w.used.losses, byte(w.ledger.loss), byte(wish.Copies)), wish.Policy...)
+	}
 	if g := &w.gateway; w.x.bounds.Publishes > 0 {
 		open := uint64(0) // the epoch of the owner that the stream is to, if it is
 		for _, n := range w.nodes {
@@ -142,6 +146,10 @@ func (n *node) encode(b []byte, store func(ident.StoreID) byte, spare bool) []by
 	}
 	if n.change != nil {
 		b = n.change.AppendState(b, n.heard.a.Version, store)
+	}
+	b = append(append(b, byte(len(n.lowered)), byte(len(n.needs))), n.needs...)
+	for _, s := range n.lowered {
+		b = append(b, byte(s.W), byte(s.Below))
 	}
 	b = append(b, byte(len(n.feeds)))
 	of := slices.Clone(n.feeds)

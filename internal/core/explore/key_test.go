@@ -43,6 +43,9 @@ var small = []Bounds{
 	{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
 	{Copies: 3, Entries: 3, Epochs: 2, Crashes: 1, Suspect: true, Direct: true, Lazy: true},
 	{Copies: 3, Entries: 3, Epochs: 1, Crashes: 1, Wipes: 1, Direct: true, Lazy: true},
+	{Copies: 2, Wanted: 2, Changes: 2, Epochs: 1, Crashes: 1, Direct: true, Lazy: true},
+	{Copies: 3, Changes: 2, Wishes: []uint8{1, 2}, Entries: 2, Epochs: 1, Direct: true, Lazy: true},
+	{Copies: 2, Wanted: 2, Crashes: 1, Losses: 1, Epochs: 2, Direct: true},
 }
 
 // TestEqualKeysBehaveAlike comes to the same key on several ways, and finds the same steps and the same keys behind them.

@@ -70,9 +70,13 @@ func (w *world) reportable(o, c *node, f *feed, upTo uint64) bool {
 		if f.Standing() {
 			known = f.Durable()
 		}
-		return upTo > known && (o.learns() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
+		return upTo > known && (w.learns(o) || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
 	}
-	return upTo > f.Durable() && (o.learns() && upTo >= o.copy.Floor() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
+	known := f.Durable()
+	if f.learner && !f.Standing() {
+		known = 0 // while it is not fed, what it said counts for nothing
+	}
+	return upTo > known && (w.learns(o) && upTo >= o.copy.Floor() || o.wants(upTo, max(upTo, o.copy.Durable().Position)))
 }
 
 // reportLazily makes what is reported durable on both, and reports it.

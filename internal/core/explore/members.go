@@ -1,7 +1,6 @@
 package explore
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -12,12 +11,8 @@ import (
 
 // The joint rule, as the owner's loop drives it.
 
-// wishes are those of the only resource.
-func (x *explorer) wishes() partition.Wishes {
-	return partition.Wishes{Kind: ident.Queue, Copies: catalog.DefaultCopies, Policy: cmp.Or(x.bounds.Policy, "majority_durable")}
-}
-
 func (w *world) admitLearners(n *node) {
+	w.settleLowered(n)
 	if n.heard.a.Pending != nil || !n.copy.Serving() {
 		return
 	}
@@ -25,7 +20,7 @@ func (w *world) admitLearners(n *node) {
 		w.propose(n)
 		return
 	}
-	c, err := partition.NextChange(n.heard.a, w.x.wishes(), &n.copy, n.instance().Store, n.held)
+	c, err := partition.NextChange(n.heard.a, w.cat.wishes, &n.copy, n.instance().Store, n.held)
 	if err != nil {
 		panic(err)
 	}
@@ -37,7 +32,7 @@ func (w *world) admitLearners(n *node) {
 	}
 }
 
-// held is how far another copy holds the log durably, and whether what it says counts: of one that only learns, while it is being fed.
+// held says how far another copy holds the log durably, and whether what it says counts: of one that only learns, while it is being fed.
 func (n *node) held(s ident.StoreID) (uint64, bool) {
 	for i := range n.feeds {
 		if f := &n.feeds[i]; f.Store == s {

@@ -124,6 +124,10 @@ func TestNothingIsMissed(t *testing.T) {
 		{Copies: 3, Epochs: 2, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
 		{Copies: 3, Entries: 2, Epochs: 2, Crashes: 1, Suspect: true, Direct: true, Lazy: true},
 		{Copies: 3, Entries: 2, Epochs: 1, Crashes: 1, Wipes: 1, Direct: true, Lazy: true},
+		{Copies: 2, Entries: 2, Epochs: 1, Crashes: 1, Direct: true, Lazy: true},
+		{Copies: 2, Wanted: 2, Changes: 2, Epochs: 1, Direct: true, Lazy: true},
+		{Copies: 3, Changes: 1, Wishes: []uint8{2}, Entries: 2, Epochs: 1, Direct: true, Lazy: true},
+		{Copies: 3, Changes: 1, Wants: []uint8{2}, Epochs: 2, Suspect: true, Direct: true, Lazy: true},
 	}
 	if os.Getenv("EXPLORE_WIDE") != "" {
 		bounds = append(

@@ -22,6 +22,10 @@ func (w *world) hear(n *node, v *version) {
 	}
 	sets := w.sets(n)
 	if role == partition.Owner {
+		if n.copy.Role() == partition.Owner && n.copy.Epoch() == v.a.Epoch {
+			w.lowers(n, sets[0])
+		}
+		n.w = sets[0].W
 		w.setFeeds(n)
 		sets = n.joint(sets)
 	}
@@ -54,6 +58,11 @@ func (w *world) sets(n *node) []partition.Set {
 func (n *node) joint(sets []partition.Set) []partition.Set {
 	if n.change != nil && n.change.Over(n.heard.a.Version) {
 		n.change = nil
+	}
+	for _, l := range n.lowered {
+		if s, ok := partition.Lowered(l.W, sets[0], l.Below); ok {
+			sets = append(sets, s)
+		}
 	}
 	if n.change == nil {
 		return sets
@@ -139,7 +148,7 @@ func (w *world) feedOf(n *node, from int, m message) *feed {
 	}
 	peer := w.nodes[from].instance()
 	for i := range n.feeds {
-		if f := &n.feeds[i]; f.Node == peer.Node && f.Store == peer.Store {
+		if f := &n.feeds[i]; f.Node == peer.Node && (f.Store == peer.Store || w.x.fault == WipedReports) {
 			return f
 		}
 	}
@@ -187,6 +196,9 @@ func (w *world) append(n *node, mark bool, r record) {
 		return
 	}
 	n.log = e
+	if w.x.bounds.Changes > 0 {
+		n.needs = append(n.needs, uint8(n.w))
+	}
 	by := &w.ledger.wrote[n.copy.Epoch()]
 	if *by != (run{}) && *by != n.run() {
 		w.breaks("2: %s and %s append in epoch %d", *by, n.run(), n.copy.Epoch())
@@ -320,8 +332,8 @@ func (w *world) answered(n *node) bool {
 	return len(x) > 0 && x[0].Instance == n.instance()
 }
 
-// choose has the controller choose by the answers of some nodes.
-func (w *world) choose(of uint8, tie int) control.Decision {
+// input is what there is to choose by, if some nodes have answered.
+func (w *world) input(of uint8, tie int) control.Input {
 	a := *w.cat.v.a
 	a.Partition = w.x.ties[tie]
 	if w.x.fault == RawTail {
@@ -342,20 +354,17 @@ func (w *world) choose(of uint8, tie int) control.Decision {
 		}
 		in.Answers = append(in.Answers, y)
 	}
+	return in
+}
+
+// choose has the controller choose by the answers of some nodes.
+func (w *world) choose(of uint8, tie int) control.Decision {
+	in := w.input(of, tie)
 	d := control.Choose(in)
 	if d.Verdict != control.Ask {
 		return d
 	}
 	in.Said = d.Owner // it may have said so when it answered the seal
-	for i := range in.Answers {
-		if in.Answers[i].Instance != d.Owner {
-			continue
-		}
-		for _, at := range d.Positions {
-			if e := w.x.byLink[in.Answers[i].Tail.Link].at(at); e.end().Position == at {
-				in.Links[at] = e.end().Link
-			}
-		}
-	}
+	w.links(&in, d.Owner, d.Positions)
 	return control.Choose(in)
 }

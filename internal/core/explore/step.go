@@ -53,8 +53,9 @@ func (w *world) actions() []Action {
 		add(Grow, 0, 0)
 	} else {
 		add(Cancel, 0, 0)
-		out = append(out, w.choices()...)
+		out = w.losses(append(out, w.choices()...))
 	}
+	out = w.wishing(out)
 	out = w.talks(out)
 	for i := range w.proposals {
 		add(Decide, i, 0)
@@ -177,6 +178,7 @@ func (w *world) hearing(n *node, v *version) {
 func (w *world) reopen(n *node) {
 	n.copy = partition.Open(n.image())
 	n.log, n.step, n.feeds, n.change, n.sealing, n.saidHeld = n.disk.log, nil, nil, nil, nil, 0
+	n.lowered, n.needs = nil, nil
 }
 
 // savable is how far a snapshot can go.

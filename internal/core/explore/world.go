@@ -39,7 +39,7 @@ type lostStore struct {
 }
 
 // used counts against the bounds.
-type used struct{ appends, crashes, wipes, breaks, cancels uint8 }
+type used struct{ appends, crashes, wipes, breaks, cancels, changes, losses uint8 }
 
 // pending is what the controller knows that recorded the transition which is pending.
 type pending struct {
@@ -52,6 +52,7 @@ type pending struct {
 type ledger struct {
 	tip   *entry
 	epoch uint64             // of the owner that confirmed last
+	loss  uint64             // epoch that the last accepted loss began; 0: there was none
 	by    [MaxEpochs + 1]run // who confirmed in each epoch
 	wrote [MaxEpochs + 1]run // who appended in each epoch
 }
@@ -70,8 +71,11 @@ type node struct {
 	heard    *version
 	feeds    []feed
 	change   *partition.Change
-	changes  uint8     // counts them
-	sealing  []request // that wait
+	changes  uint8           // counts them
+	w        int             // of the assignment
+	lowered  []partition.Set // what entries need that were appended before a change asked for fewer copies
+	needs    []uint8         // how many copies each entry of its epoch needed, with Changes
+	sealing  []request       // that wait
 	saidHeld uint64
 	early    bool // it was cut already, for CutBeforePromise
 
@@ -159,6 +163,7 @@ func (n *node) clone() *node {
 		c.feeds[i].Feed = n.feeds[i].Feed.Clone()
 	}
 	c.sealing = slices.Clone(n.sealing)
+	c.lowered, c.needs = slices.Clone(n.lowered), slices.Clone(n.needs)
 	if n.change != nil {
 		c.change = n.change.Clone()
 	}
@@ -325,7 +330,8 @@ func (w *world) idle(n *node, v *version) bool {
 		return is.Epoch < n.copy.Promise() || same(was, is, me)
 	}
 	return was.Epoch == is.Epoch && (was.Pending == nil) != (is.Pending == nil) &&
-		is.Owner == me && n.copy.Epoch() == is.Epoch && len(is.Learners) == 0 && n.change == nil && w.x.fault != SurvivorsConfirm
+		is.Owner == me && n.copy.Epoch() == is.Epoch && len(is.Learners)+len(is.Leaving) == 0 && n.change == nil && !w.wishesPolicy(is) &&
+		w.x.fault != SurvivorsConfirm
 }
 
 // same reports whether two versions want the same of a copy that does not own.
@@ -348,7 +354,7 @@ func (w *world) forget() {
 	for k := len(w.versions) - 2; k > 0 && !w.x.plain; k-- {
 		v := w.versions[k]
 		known := slices.ContainsFunc(w.nodes[:], func(n *node) bool { return n.heard == v })
-		if !known && alike(w.versions[k-1].a, v.a) {
+		if !known && alike(w.versions[k-1].a, v.a) && !w.wishesPolicy(v.a) {
 			w.versions = slices.Delete(slices.Clone(w.versions), k, k+1)
 		}
 	}
@@ -356,7 +362,8 @@ func (w *world) forget() {
 
 // alike reports whether two versions differ only in that a transition is pending, and no copy learns.
 func alike(x, y *catalog.Assignment) bool {
-	return x.Epoch == y.Epoch && x.Owner == y.Owner && len(x.Learners) == 0 && len(y.Learners) == 0 && slices.Equal(x.Followers, y.Followers)
+	return x.Epoch == y.Epoch && x.Owner == y.Owner && slices.Equal(x.Followers, y.Followers) && x.Policy == y.Policy &&
+		len(x.Learners)+len(y.Learners)+len(x.Leaving)+len(y.Leaving) == 0
 }
 
 // part ends the session of two nodes: what is on its way is lost.
@@ -439,6 +446,9 @@ func (w *world) drop(n *node, position uint64) {
 		}
 	}
 	n.disk.log = kept
+	if !kept.extends(n.disk.snapshot) {
+		n.disk.snapshot = kept // the state is discarded, and made anew
+	}
 }
 
 // do tells a copy something and performs what it asks for.
@@ -489,13 +499,13 @@ func (w *world) perform(n *node, e *partition.Effect) {
 		w.append(n, true, record{})
 	case partition.Assumed:
 		w.tell("is %s of epoch %d", e.Role, e.Epoch)
-		n.feeds, n.change = nil, nil
+		n.feeds, n.change, n.lowered, n.needs = nil, nil, nil, nil
 		w.sayStanding(n)
 	case partition.Advanced:
 		w.advanced(n, e.Position)
 	case partition.Closed:
 		w.tell("closed")
-		n.feeds, n.change = nil, nil
+		n.feeds, n.change, n.lowered, n.needs = nil, nil, nil, nil
 	case partition.SealReady:
 		w.answerSeals(n)
 	case partition.Refused:
