@@ -34,7 +34,7 @@ type right struct {
 	always bool
 	// regained counts how often there was a lease again after none was in force: owners go by it once they have taken in what the catalog said
 	// until then.
-	regained uint64
+	regained regained
 }
 
 // change replaces the rights and has those looked at again that wait for it.
@@ -66,13 +66,14 @@ func (m *Manager) SetLease(l lease.Lease) {
 	})
 	if x := m.rights.now.Load(); again && x != nil {
 		for _, r := range m.sorted() {
-			r.box.Post(regained(x.regained))
+			r.box.Post(x.regained)
 		}
 	}
 }
 
-// regained says that all assignments of before are taken in.
-type regained uint64
+// regained says that all assignments of before are taken in. It is small, since every copy has one, and may begin anew at 0: it is only ever
+// compared with one that is on its way.
+type regained uint16
 
 // SetTerm says of which term the latest controller is that this node knows of.
 func (m *Manager) SetTerm(term uint64) { m.change(func(x *right) { x.term = max(x.term, term) }) }
@@ -110,7 +111,7 @@ func (r *replica) admits(x *right) error {
 	if r.want == nil || r.copy.Role() != partition.Owner {
 		return nil
 	}
-	if r.regained < x.regained {
+	if r.regained != x.regained {
 		x = &right{term: x.term, always: x.always} // that lease is not this copy's yet
 	}
 	h := lease.Holding{

@@ -27,6 +27,7 @@ type replica struct {
 	telling   bool      // the copies wait to be told what was confirmed, and a timer is set
 	pacing    bool      // what goes to another node waits, and a timer is set
 	tidy      bool      // producers may have to be forgotten
+	regained  regained  // the last that it took in
 	reignFrom uint64    // offset at which the epoch began
 	toTell    telling   // of the change of owner that this one's epoch began with
 	w         int       // copies that a confirm needs, this one included
@@ -58,7 +59,6 @@ type replica struct {
 	reign, confirmed atomic.Uint64
 
 	ahead    uint64 // what the manager was told of partition.Copy.Ahead
-	regained uint64 // the last that it took in
 	fence    *fence // nil: the lease lets it take what comes
 	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
 	saidHeld uint64
@@ -237,7 +237,7 @@ func (r *replica) Receive(msg any) {
 	case askStatus:
 		m.done(r.status())
 	case regained:
-		r.regained = uint64(m)
+		r.regained = m
 		r.step(func(*partition.Effects) {})
 		r.admitHeld()
 	case release:
