@@ -24,9 +24,6 @@ func (w *world) advanced(n *node, position uint64) {
 		w.breaks("2: %s and %s confirm in epoch %d", by, n.run(), epoch)
 	}
 	w.ledger.by[epoch] = n.run()
-	if w.x.bounds.Changes > 0 {
-		w.asAdmitted(n, e)
-	}
 	tip := w.ledger.tip
 	switch {
 	case e.extends(tip):
@@ -37,6 +34,9 @@ func (w *world) advanced(n *node, position uint64) {
 	w.enough(n.heard.a, e, epoch)
 	if now := w.cat.v.a; now.Epoch == epoch {
 		w.enough(now, e, epoch)
+	}
+	if w.x.bounds.Changes > 0 {
+		w.asAdmitted(n, e, tip)
 	}
 }
 

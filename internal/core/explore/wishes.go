@@ -107,10 +107,10 @@ func (w *world) settleLowered(n *node) {
 	}
 }
 
-// asAdmitted checks that what an owner confirms is on as many copies as it needed when it was appended.
-func (w *world) asAdmitted(n *node, e *entry) {
+// asAdmitted checks that what an owner confirms beyond tip is on as many copies as it needed when it was appended.
+func (w *world) asAdmitted(n *node, e, tip *entry) {
 	first := int(n.log.end().Position) - len(n.needs)
-	for at := e; at != nil && int(at.end().Position) > max(first, int(w.ledger.tip.end().Position)); at = at.before {
+	for at := e; at != nil && int(at.end().Position) > max(first, int(tip.end().Position)); at = at.before {
 		need := int(n.needs[int(at.end().Position)-first-1])
 		if got := w.holders(n.heard.a, at); got < need {
 			w.breaks("%d is confirmed in epoch %d on %d copies, and needed %d when it was appended", at.end().Position, n.copy.Epoch(), got, need)

@@ -135,7 +135,7 @@ func TestPlantedWishes(t *testing.T) {
 		"W from the survivors": {
 			explore.SurvivorsConfirm,
 			explore.Bounds{Copies: 2, Wanted: 2, Changes: 2, Appends: 1, Epochs: 1, Crashes: 1, Direct: true, Lazy: true},
-			"needed 2 when it was appended",
+			"1 of 2 copies hold it durably",
 		},
 		"a new store that learns, for the old one": {
 			explore.WipedReports,
