@@ -24,10 +24,10 @@ type feed struct {
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	image   *imageFeed
 	kept    *imageFeed // was interrupted, and is held open for the copy to go on with
-	read    int64  // bytes that it was sent from the log since it was known where it stands
-	allowed int64  // bytes that were appended while it was behind: what it may be sent without waiting for its turn
-	gap     uint64 // a copy whose log ends at or below it misses what is not kept here any more; 0: none is known
-	reason  string // why it is not fed, for people
+	read    int64      // bytes that it was sent from the log since it was known where it stands
+	allowed int64      // bytes that were appended while it was behind: what it may be sent without waiting for its turn
+	gap     uint64     // a copy whose log ends at or below it misses what is not kept here any more; 0: none is known
+	reason  string     // why it is not fed, for people
 }
 
 // lose lets go of all that was on its way to a copy.
