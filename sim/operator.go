@@ -15,7 +15,10 @@ import (
 type operator struct {
 	w *world
 	// hold is the setting follower_loss_hold; empty leaves it at its default.
-	hold    string
+	hold string
+	// retain is retain_for_absent, and rate learner_rate; empty leaves them at their defaults.
+	retain  string
+	rate    string
 	changed bool // something is not as it was at first
 }
 
@@ -26,6 +29,8 @@ func newOperator(w *world) *operator {
 	if holds := []string{"", "0", "1s", "1s", "2s", "4s"}; len(w.sites) > 3 {
 		o.hold = holds[rng.IntN(len(holds))]
 	}
+	o.retain = []string{"", "", "0", "4KiB"}[rng.IntN(4)]
+	o.rate = []string{"", "", "64KiB"}[rng.IntN(3)]
 	return o
 }
 
@@ -67,6 +72,8 @@ func (o *operator) propose(item func(v *catalog.View) []catalog.Item) {
 // settle puts the settings that the simulation begins with.
 func (o *operator) settle() {
 	o.set(catalog.FollowerLossHold, o.hold)
+	o.set(catalog.RetainForAbsent, o.retain)
+	o.set(catalog.LearnerRate, o.rate)
 }
 
 // set puts a setting.
