@@ -24,6 +24,7 @@ type feed struct {
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	image   *imageFeed
 	kept    *imageFeed // was interrupted, and is held open for the copy to go on with
+	missed  int64      // bytes that were appended since it is not fed, in this epoch
 	read    int64      // bytes that it was sent from the log since it was known where it stands
 	allowed int64      // bytes that were appended while it was behind: what it may be sent without waiting for its turn
 	gap     uint64     // a copy whose log ends at or below it misses what is not kept here any more; 0: none is known
@@ -154,7 +155,7 @@ func (r *replica) locate(f *feed, m protocol.Standing) {
 	at := m.Tail.Position
 	stand := func() {
 		f.Stand(at, m.Durable)
-		f.read, f.allowed = 0, 0
+		f.read, f.allowed, f.missed = 0, 0, 0
 		f.letGo()
 		if !f.doubted {
 			f.reason = ""
@@ -246,6 +247,9 @@ func (r *replica) feedBatch(b batch.Batch) {
 			f.Sent(b.End(), int64(b.Size()), confirmed)
 		} else {
 			f.allowed += int64(b.Size())
+			if !f.Standing() {
+				f.missed += int64(b.Size())
+			}
 		}
 		return takes
 	})
@@ -372,12 +376,12 @@ func (r *replica) tellNow() {
 }
 
 // owed is the position from which the log is kept for other copies: what the furthest behind of them does not hold yet; upTo where nothing is
-// owed. A copy that is being fed or made is owed all it needs. Others are owed it as long as the log takes no more than retain_for_absent
+// owed. A copy that is being fed or made is owed all it needs. Others are owed it as long as they have missed no more than retain_for_absent
 // bytes, and while those whose nodes are away keep their places (follower_loss_hold).
 //
 // A follower keeps what its owner says that others need, for it may own next and have to feed them.
 func (r *replica) owed(upTo uint64) uint64 {
-	if r.copy.Role() != partition.Owner && r.withinBudget() {
+	if r.copy.Role() != partition.Owner {
 		return min(upTo, r.keep)
 	}
 	for _, f := range r.feeds {
@@ -393,13 +397,7 @@ func (r *replica) owed(upTo uint64) uint64 {
 // awaits reports whether the log is kept for a copy that is not being fed.
 func (r *replica) awaits(f *feed) bool {
 	until, away := r.m.keptUntil(f.Node)
-	return r.withinBudget() && !(away && r.now() >= until)
-}
-
-// withinBudget reports whether the log takes less than what may be kept for absent copies.
-func (r *replica) withinBudget() bool {
-	kept, _ := r.log.Size()
-	return kept < r.m.tunables.Load().RetainForAbsent
+	return f.missed < r.m.tunables.Load().RetainForAbsent && !(away && r.now() >= until)
 }
 
 // away lets go of what is kept for a copy whose node is away, once it is not kept any longer.

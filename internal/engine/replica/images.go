@@ -64,7 +64,7 @@ func (r *replica) sendImage(f *feed, want []byte, over uint64) {
 		f.reason = reseeding
 		r.reach()
 	}
-	f.allowed = 0
+	f.allowed, f.missed = 0, 0
 	f.image = g
 	if k := f.kept; k != nil && want != nil && k.export.Is(want) {
 		f.kept, g.export = nil, k.export
