@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/stream"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
@@ -231,4 +233,27 @@ func TestCopiesFollowWhatIsWished(t *testing.T) {
 	}
 	l.propose(0, catalog.DrainNode(follower.Node, follower.Store, false))
 	copies(3)
+}
+
+// TestReadersOfACopyThatLeavesGoOn: consumers read a stream from the copy beside them; it is drained away, and they miss nothing.
+func TestReadersOfACopyThatLeavesGoOn(t *testing.T) {
+	l := newLoad(t, 16, catalog.Stream)
+	w := l.nodes[l.follower]
+	v := w.login(1)
+	v.ask("consume", func(done func(*broker.Error)) {
+		v.s.Consume(broker.ConsumeSpec{Queue: l.name, Consumer: 1, NoAck: true, Start: stream.Start{Kind: stream.StartFirst}}, done)
+	})
+	l.await("the first records", func() bool { return len(v.got) == l.sent })
+	if n := l.readers(l.follower, l.name); n != 1 {
+		t.Fatalf("%d read from the copy beside them", n)
+	}
+	l.propose(0, catalog.DrainNode(w.name, w.n.Local().Store, true))
+	l.publishFor(2 * time.Second)
+	if slices.Contains(l.followers(), w.name) {
+		t.Fatalf("it follows still: %v", l.followers())
+	}
+	l.await("every record", func() bool { return len(v.got) == l.sent })
+	if n := v.dense(0); n != uint64(l.sent) {
+		t.Fatalf("read %d of %d", n, l.sent)
+	}
 }

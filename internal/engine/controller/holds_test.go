@@ -228,3 +228,23 @@ func TestADrainedNodeIsLeft(t *testing.T) {
 		t.Fatalf("with a new store: %+v", a)
 	}
 }
+
+// TestAnAbsenceIsNoOtherRun: what was asked of a node is not asked again, and what it has answered counts, when the catalog says that it is away.
+func TestAnAbsenceIsNoOtherRun(t *testing.T) {
+	w := newQuartet(t)
+	w.halted["two"], w.mute["two"], w.mute["three"] = true, true, true // the owner hangs, and one is slow to answer
+	w.sim.RunFor(1600 * time.Millisecond)
+	if w.assignment().Pending == nil || w.absent("two") == 0 {
+		t.Fatalf("away since %d, %+v", w.absent("two"), w.assignment())
+	}
+	w.c.Apply(w.do(catalog.NoteAbsent("three", run("three", 1).Store, 1, 7))) // it is not, and the controller says so
+	w.sim.RunFor(300 * time.Millisecond)
+	if w.absent("three") != 0 {
+		t.Error("three is there, and the catalog says that it is away")
+	}
+	for _, asked := range []string{"one at 2", "two at 2", "three at 2"} {
+		if n := len(slices.DeleteFunc(slices.Clone(w.sealed), func(s string) bool { return s != asked })); n != 1 {
+			t.Errorf("%s was asked %d times: %v", asked, n, w.sealed)
+		}
+	}
+}
