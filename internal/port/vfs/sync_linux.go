@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"errors"
-	"math"
 	"os"
 	"sync"
 	"syscall"
@@ -54,9 +53,14 @@ func Rings() error {
 	return err
 }
 
-// WriteSync is WriteAt and then Sync, by io_uring where there is one.
+// ringMost is how many bytes are written by a ring at most. Its work is done by a thread of the kernel, which must be given a processor first.
+// Where little is written that costs less than a blocked thread of the runtime does; much is written where all processors are busy, and there
+// it costs more.
+const ringMost = 64 << 10
+
+// WriteSync is WriteAt and then Sync, by io_uring where there is one and little is written.
 func (f *osFile) WriteSync(p []byte, off int64) error {
-	if len(p) == 0 || len(p) > math.MaxInt32 {
+	if len(p) == 0 || len(p) > ringMost {
 		return writeThenSync(f, p, off)
 	}
 	r, err := takeRing()
