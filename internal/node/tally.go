@@ -65,6 +65,9 @@ func (t *tally) known(before, after *evidence.Evidence) {
 	}
 	if before.Outcome != evidence.Committed {
 		t.all.Owners[admin.Change{Workflow: string(after.Workflow), Cause: control.CauseWord(after.Cause)}]++
+		if after.Workflow == evidence.LossWindow {
+			t.all.LostEntries += after.Floor.Position - min(after.Start.Position, after.Floor.Position)
+		}
 	}
 	was, is := steps(before), steps(after)
 	for i, phase := range admin.Phases {

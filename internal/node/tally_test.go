@@ -55,6 +55,15 @@ func TestChangesOfOwnerAreCountedOnce(t *testing.T) {
 		t.Errorf("after those of others: %+v", m)
 	}
 
+	lossy := *chosen
+	lossy.Workflow, lossy.Cause, lossy.Outcome = evidence.LossWindow, "accepted loss: a fire", evidence.Committed
+	lossy.Start.Position, lossy.Floor.Position = 10, 14
+	y.known(nil, &lossy)
+	y.known(&lossy, &lossy)
+	if m = y.metrics(); m.LostEntries != 4 || m.Owners[admin.Change{Workflow: "loss-window", Cause: "accepted loss"}] != 1 {
+		t.Errorf("an accepted loss: %+v", m)
+	}
+
 	for _, name := range []string{"node.suspected", "node.suspected", "node.cleared", "node.replaced"} {
 		trace.Warn(y, name, slog.String("symptom", "no heartbeat"))
 	}

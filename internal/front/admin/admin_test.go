@@ -206,7 +206,7 @@ func (f *fake) Metrics() Metrics {
 		},
 		Changes: ChangeMetrics{
 			Owners: map[Change]uint64{{"failover", "no heartbeat"}: 3}, Suspicions: map[string]uint64{"no heartbeat": 2}, Cleared: 1,
-			Phases: map[string]Seconds{"seal": seal}, Unavailable: 0.5, CutEntries: 6,
+			Phases: map[string]Seconds{"seal": seal}, Unavailable: 0.5, CutEntries: 6, LostEntries: 8,
 		},
 	}
 }
@@ -485,7 +485,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		"tanist_storage_group_seconds_count 7", "tanist_ready 0",
 		`tanist_owner_changes_total{cause="no heartbeat",workflow="failover"} 3`, `tanist_suspicions_total{symptom="no heartbeat"} 2`,
 		`tanist_owner_change_phase_seconds_bucket{phase="seal",le="0.0025"} 0`, `tanist_owner_change_phase_seconds_bucket{phase="seal",le="0.005"} 1`,
-		`tanist_owner_change_phase_seconds_count{phase="confirm"} 0`, "tanist_unavailable_seconds_total 0.5", "tanist_cut_entries_total 6",
+		`tanist_owner_change_phase_seconds_count{phase="confirm"} 0`, "tanist_unavailable_seconds_total 0.5", "tanist_cut_entries_total 6", "tanist_lost_entries_total 8",
 		"tanist_learners 8", `tanist_followers_lost{node="b"} 1`, `tanist_followers_held{node="b"} 1`, `tanist_followers_to_replace{node="c"} 2`,
 		`tanist_follower_lag_entries{node="c"} 4`, "tanist_suspicions_cleared_total 1", "# HELP tanist_messages_unknown_total",
 		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ",

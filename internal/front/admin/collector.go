@@ -87,8 +87,10 @@ var metrics = []metric{
 		prometheus.NewDesc("tanist_unavailable_seconds_total", "Seconds from when an old owner was missed until this node served in its place, of all partitions together.", nil, nil),
 		prometheus.CounterValue, func(m *Metrics) float64 { return m.Changes.Unavailable },
 	},
-	counter("cut_entries_total", "Entries that copies of this node dropped to follow a new owner; none was ever confirmed.",
+	counter("cut_entries_total", "Entries that copies of this node dropped to follow a new owner; none was ever confirmed, unless a loss was accepted.",
 		func(m *Metrics) uint64 { return m.Changes.CutEntries }),
+	counter("lost_entries_total", "Entries that were confirmed, as far as anyone had reported, and given up with an accepted loss that made a copy of this node the owner.",
+		func(m *Metrics) uint64 { return m.Changes.LostEntries }),
 	counter("transitions_total", "Changes of owner that this node has seen in the catalog, of all partitions, restarts included.", func(m *Metrics) uint64 { return m.Replicas.Transitions }),
 }
 

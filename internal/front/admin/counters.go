@@ -44,6 +44,7 @@ type ChangeMetrics struct {
 	Phases      map[string]Seconds
 	Unavailable float64           // seconds from when an old owner was missed until this node served in its place, of all partitions together
 	CutEntries  uint64            // that copies of this node dropped to follow a new owner
+	LostEntries uint64            // confirmed, and given up with accepted losses that made copies of this node owners
 	Suspicions  map[string]uint64 // of nodes, by this node's controller, by symptom
 	Cleared     uint64            // suspicions that were wrong, or over before the run was
 }
