@@ -86,6 +86,8 @@ func (w *world) happens(f []string) {
 		w.do(catalog.RegisterBoot(catalog.Node{Name: m.Node, Store: m.Store, Boot: boot, Zone: arg["zone"]}))
 	case "replace":
 		w.do(catalog.ReplaceNode(w.s.View().Node(m.Node).Store, catalog.Node{Name: m.Node, Store: m.Store, Boot: 1}))
+	case "remove":
+		w.do(catalog.RemoveNode(m.Node, m.Store))
 	case "away", "back":
 		since := int64(0)
 		if f[0] == "away" {
