@@ -54,7 +54,7 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		{Node: "b", Role: "follower", Position: 7, Durable: 6, Lag: 2, Health: "ok", CouldLead: true},
 		{Node: "c", Role: "follower", Health: "unreachable", WhyNot: "not c"},
 		{Node: "d", Role: "learner", Health: "missing", WhyNot: "not d"},
-		{Node: "e", Role: "quarantined", Position: 10, Health: "damaged", WhyNot: "not e"},
+		{Node: "e", Role: "former", Position: 10, Health: "damaged", WhyNot: "it is none of the partition's copies any more"},
 	}
 	got := g.copiesOf(a, unfit)
 	if len(got) != len(want) {
