@@ -28,10 +28,13 @@ const (
 	ActWipe Act = "wipe"
 	// ActRelay takes an owner away, and as it comes back kills its successor.
 	ActRelay Act = "relay"
+	// ActReplace takes a node away for longer than followers are waited for, in a cluster that has another: its copies are made there, under
+	// load and while other nodes fail. Of five nodes a second one is then taken away for good.
+	ActReplace Act = "replace"
 )
 
 // Acts are all acts.
-var Acts = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe}
+var Acts = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace}
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -79,6 +82,8 @@ func (w *world) act() bool {
 		ok = g.relay()
 	case ActWipe:
 		ok = g.wipe()
+	case ActReplace:
+		ok = g.replace()
 	}
 	if !ok {
 		return false

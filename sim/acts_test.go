@@ -2,13 +2,13 @@ package sim
 
 import "testing"
 
-// TestActs plays each act with some seeds, without other faults. That of a lost disk needs five nodes.
+// TestActs plays each act with some seeds, without other faults. Those of a lost disk and of copies made elsewhere need five nodes.
 func TestActs(t *testing.T) {
 	for _, a := range Acts[1:] {
 		t.Run(string(a), func(t *testing.T) {
 			t.Parallel()
 			epochs, nodes := uint64(0), 3
-			if a == ActWipe {
+			if a == ActWipe || a == ActReplace {
 				nodes = 5
 			}
 			for seed := range uint64(6) {

@@ -54,16 +54,17 @@ func (o *operator) propose(item func(v *catalog.View) []catalog.Item) {
 		w.fail("an operator's change: %v", err)
 		return
 	}
-	run, answered := h.site.runs, false
+	answered := false
 	h.node.Propose(cmd, func(r catalog.Result, err error) {
 		w.sim.At(w.sim.Now(), func() {
-			if answered = true; err != nil || r.Err() != nil {
+			first := !answered
+			if answered = true; first && (err != nil || r.Err() != nil) {
 				again(20 * time.Millisecond)
 			}
 		})
 	})
-	w.sim.At(w.sim.Now()+5*time.Second, func() { // the node may have died with the question
-		if !answered && h.site.runs != run {
+	w.sim.At(w.sim.Now()+2*time.Second, func() { // the node may have gone with the question; what is done twice changes nothing
+		if !answered {
 			o.propose(item)
 		}
 	})
