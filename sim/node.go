@@ -25,7 +25,7 @@ func newNode(h *host) (*node.Node, error) {
 		Clock: s.clock, Exec: h.exec, FS: w.opt.plant.disk(s, s.disk), Trace: h, Random: exec.NewSimRandom(w.opt.Seed^w.counts.Runs<<32, s.name),
 		Store: s.witness.store, Owner: h.owner,
 		Sealed:  func(a control.SealAnswer) control.SealAnswer { return w.opt.plant.sealed(s, a) },
-		Members: func(m replica.Members) replica.Members { return w.opt.plant.members(s, m) },
+		Members: func(m replica.Members) replica.Members { return overheard{w.opt.plant.members(s, m), s} },
 	}
 	cfg := node.Config{
 		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8),
@@ -161,4 +161,19 @@ func (w *world) damage(t *target, reason string) {
 	w.counts.Damaged++
 	w.say("%s is damaged: %s", t.key, reason)
 	w.see(check.Event{Kind: check.Damaged, Resource: t.key})
+}
+
+// overheard says which changes of members owners propose, and what comes of them.
+type overheard struct {
+	replica.Members
+	s *site
+}
+
+// ChangeMembers implements replica.Members.
+func (o overheard) ChangeMembers(m catalog.Membership, done func(error)) {
+	o.s.w.say("%s proposes of %v, from version %d: followers %v, learners %v, %s", o.s.name, m.Partition, m.Version, m.Followers, m.Learners, m.Policy)
+	o.Members.ChangeMembers(m, func(err error) {
+		o.s.w.say("%s is answered about %v, version %d: %v", o.s.name, m.Partition, m.Version, err)
+		done(err)
+	})
 }
