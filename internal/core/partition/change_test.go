@@ -306,3 +306,18 @@ func TestLocate(t *testing.T) {
 		}
 	}
 }
+
+// A copy that comes back shorter than it said has lost what it had synced, and is not believed again; one that was made to give its log up for
+// an image has not.
+func TestACopyThatIsRenewedIsNotDoubted(t *testing.T) {
+	for _, renewed := range []bool{true, false} {
+		c, follower := ownerAt(t, 1, 5), ident.StoreID{2}
+		c.Progressed(follower, 1, 4, &Effects{})
+		if renewed {
+			c.Renews(follower)
+		}
+		if c.Returned(follower, 1, 0) != renewed || c.Returned(follower, 1, 5) != renewed {
+			t.Errorf("renewed: %v; it counts: %v", renewed, !renewed)
+		}
+	}
+}

@@ -77,6 +77,12 @@ func (c *Copy) Returned(from ident.StoreID, epoch, durable uint64) bool {
 	return false
 }
 
+// Renews forgets how far a copy held the log, which this owner has give that up for an image: it comes back shorter for that reason alone, and
+// is not doubted. What it gives up must be confirmed, and held here.
+func (c *Copy) Renews(from ident.StoreID) {
+	c.progress = slices.DeleteFunc(c.progress, func(p Progress) bool { return p.Store == from })
+}
+
 // Place is where another copy's log ends, seen from this one.
 type Place uint8
 

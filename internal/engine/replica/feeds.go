@@ -216,6 +216,7 @@ func (r *replica) reseed(f *feed, at uint64) {
 		return
 	}
 	trace.Info(r.m.env.Trace, "replica.follower.behind", r.attr(), slog.String("node", f.Node), slog.Uint64("position", at))
+	r.copy.Renews(f.Store)
 	r.sendImage(f, nil, at)
 }
 

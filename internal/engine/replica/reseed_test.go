@@ -228,19 +228,30 @@ func TestAReseedIsInterruptedAndGoesOn(t *testing.T) {
 			},
 			"the owner is another": func(g *trio) { g.nodes[0].kill(); g.transition(1, 1); g.nodes[0].restart() },
 		} {
-			g, _ := behind(t, 42)
+			g, d := behind(t, 42)
 			g.nodes[2].restart()
 			g.run(3 + at)
 			interrupt(g)
 			g.run(2500)
 			owner := slices.IndexFunc(g.nodes, func(m *member) bool { return m.name == g.assignment().Owner.Node })
-			d := g.client(owner)
+			if owner != 0 {
+				d = g.client(owner)
+			}
 			d.publish("last")
 			g.run(50)
 			if s := g.nodes[2].status(); s.Role != "follower" || s.State != Serving {
 				t.Fatalf("%s after %d ms: %+v", name, at, s)
 			}
 			g.same(0, 1, 2)
+			if owner != 0 {
+				continue
+			}
+			g.nodes[1].kill() // it counts again
+			d.publish("counted")
+			g.run(50)
+			if at := d.upTo(); at != d.next {
+				t.Fatalf("%s after %d ms: confirmed below %d with the reseeded copy, want %d", name, at, at, d.next)
+			}
 		}
 	}
 }
