@@ -101,7 +101,13 @@ func printNodes(w io.Writer, nodes []admin.Node) error {
 		for _, x := range []struct {
 			is   bool
 			says string
-		}{{n.Controller, "controller"}, {n.Draining, "draining"}, {n.Reason != "", n.Reason}} {
+		}{
+			{n.Controller, "controller"},
+			{n.Draining, "draining"},
+			{n.Live && n.Lease == 0 && len(nodes) > 1, "holds no lease"},
+			{n.Absent != 0, "away since " + time.UnixMilli(n.Absent).Format(time.DateTime)},
+			{n.Reason != "", n.Reason},
+		} {
 			if x.is {
 				notes = append(notes, x.says)
 			}

@@ -84,11 +84,11 @@ func (b *backend) nodes(ctx context.Context, g gathered) ([]admin.Node, error) {
 		leader := controllerOf(v, &c)
 		for _, x := range v.Nodes() {
 			one := admin.Node{
-				Name: x.Name, AMQP: x.AMQP, Admin: x.Admin, Mesh: x.Mesh, Zone: x.Zone, Controller: x.Name == leader, Draining: x.Draining,
+				Name: x.Name, AMQP: x.AMQP, Admin: x.Admin, Mesh: x.Mesh, Zone: x.Zone, Controller: x.Name == leader, Draining: x.Draining, Absent: x.Absent,
 				Health: unknownHealth, Votes: slices.Contains(c.Voters, consensus.ID(x.Store)),
 			}
 			if a, ok := g.answers[x.Name]; ok {
-				one.Live, one.PID, one.Health = true, int(a.PID), healthOf(&a)
+				one.Live, one.PID, one.Health, one.Lease = true, int(a.PID), healthOf(&a), a.Lease
 			} else {
 				one.Reason = g.silent[x.Name]
 			}
@@ -225,6 +225,9 @@ func (b *backend) Metrics() admin.Metrics {
 	b.gatewayMetrics(ctx, &out.Gateway)
 	if c, err := b.catalogStatus(ctx); err == nil {
 		out.Catalog = admin.CatalogMetrics{Applied: c.Applied, Term: c.Term, Leader: c.Leading}
+	}
+	if left := b.n.manager.LeaseEnds() - b.n.env.Clock.Mono(); left > 0 {
+		out.Catalog.LeaseSeconds = left.Seconds()
 	}
 	if m, ok := b.n.mesh.(interface{ Expires() time.Time }); ok {
 		out.Catalog.CertificateSeconds = m.Expires().Sub(b.n.env.Clock.Wall()).Seconds()

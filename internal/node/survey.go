@@ -42,6 +42,9 @@ func (n *Node) ownStatus() protocol.StatusAnswer {
 	if m, ok := n.mesh.(interface{ Expires() time.Time }); ok {
 		out.CertificateEnds = m.Expires().UnixMilli()
 	}
+	if left := n.manager.LeaseEnds() - n.env.Clock.Mono(); n.mesh != nil && left > 0 {
+		out.Lease = uint64(left.Milliseconds())
+	}
 	n.mu.Lock()
 	out.Since = n.unwell
 	n.mu.Unlock()

@@ -25,6 +25,9 @@ type StatusAnswer struct {
 	Wall    int64  // its clock as it answered, milliseconds since 1970
 	// CertificateEnds is when its certificate for other nodes does, milliseconds since 1970; 0: it has none.
 	CertificateEnds int64
+	// Lease is for how many milliseconds it may go on without word from the controller where its lease fences; 0: not at all, or no leases are
+	// granted to it.
+	Lease uint64
 	Items           []CopyStatus
 	// Waits are the transitions that cannot go on, of the node whose controller decides, where all copies were asked for.
 	Waits []WaitStatus
@@ -95,6 +98,7 @@ func (c *coder) statusAnswer(m *StatusAnswer) {
 	c.u64(&m.Free)
 	c.i64(&m.Wall)
 	c.i64(&m.CertificateEnds)
+	c.u64(&m.Lease)
 	l := list(c, &m.Items, 19)
 	for i := range l {
 		c.copyStatus(&l[i])

@@ -71,6 +71,15 @@ func (m *Manager) SetLease(l lease.Lease) {
 	}
 }
 
+// LeaseEnds is when this run's lease does, on the node's monotonic clock; 0 where it holds none, or leases are not granted here.
+func (m *Manager) LeaseEnds() time.Duration {
+	x := m.rights.now.Load()
+	if x == nil || x.lease.Term == 0 || x.lease.Revoked {
+		return 0
+	}
+	return x.lease.Expires
+}
+
 // regained says that all assignments of before are taken in. It is small, since every copy has one, and may begin anew at 0: it is only ever
 // compared with one that is on its way.
 type regained uint16

@@ -317,6 +317,9 @@ func (r *replica) status() Status {
 		s.State = Moving
 	case r.phase == serving || c.Role() == partition.Follower || c.Role() == partition.Learner:
 		s.State, s.Reason = Serving, r.closing()
+		if c.Role() == partition.Owner && s.Reason == "" {
+			s.Reason, _ = r.shut()
+		}
 	case c.Role() == partition.Owner || c.Applying():
 		s.State = Recovering
 	default:

@@ -93,6 +93,11 @@ type Node struct {
 	Controller bool   `json:"controller"`
 	Health     string `json:"health"` // "ok", "unknown", or a class of storage health (transient, pressure, full, permission, uncertain, corruption)
 	Draining   bool   `json:"draining"`
+	// Lease is for how many milliseconds it may go on without word from the controller where its lease fences; 0: not at all, or no leases are
+	// granted in this cluster of one.
+	Lease uint64 `json:"lease_ms"`
+	// Absent is since when it has been away by the controller's word, in milliseconds since 1970; not there: it is not.
+	Absent int64 `json:"absent_since,omitempty"`
 }
 
 // Resource is a queue or stream with what its owners count.

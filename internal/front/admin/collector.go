@@ -70,6 +70,8 @@ var metrics = []metric{
 	counter("catalog_applied_total", "Index of the last catalog command applied.", func(m *Metrics) uint64 { return m.Catalog.Applied }),
 	gauge("certificate_expires_seconds", "Until the certificate for other nodes expires; 0: there is none.",
 		func(m *Metrics) float64 { return m.Catalog.CertificateSeconds }),
+	gauge("lease_seconds", "For how long this node may go on without word from the controller, where its lease fences; 0: it has none.",
+		func(m *Metrics) float64 { return m.Catalog.LeaseSeconds }),
 	gauge("catalog_term", "Term of the catalog's consensus.", func(m *Metrics) float64 { return number(m.Catalog.Term) }),
 	gauge("catalog_leader", "1 if this node decides.", func(m *Metrics) float64 { return flag(m.Catalog.Leader) }),
 

@@ -102,6 +102,7 @@ type CatalogMetrics struct {
 	Leader  bool // this node decides
 	// CertificateSeconds is how long the node's certificate for the mesh is good for; 0 where it has none, below 0 once it has expired.
 	CertificateSeconds float64
+	LeaseSeconds       float64 // that are left of the node's lease; 0: it has none
 }
 
 // ReplicaMetrics is of the partitions on this node.
