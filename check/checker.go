@@ -198,7 +198,7 @@ var handlers = map[Kind]func(*Checker, *resource, Event){
 	Deleted: (*Checker).deleted, Attached: (*Checker).attached, Delivered: (*Checker).delivered, Settle: (*Checker).settle,
 	Settled: (*Checker).settled, CursorSent: (*Checker).cursorSent, CursorKept: (*Checker).cursorKept, Purge: (*Checker).purge,
 	Purged: (*Checker).purged, PurgeLost: (*Checker).purgeLost, Drained: (*Checker).drained, Owned: (*Checker).owned,
-	Damaged: (*Checker).damaged, Counted: (*Checker).counted,
+	Damaged: (*Checker).damaged, GivenUp: (*Checker).givenUp, Counted: (*Checker).counted,
 }
 
 func (c *Checker) of(e Event, f func(*resource)) {

@@ -70,6 +70,9 @@ const (
 	Drained Kind = "drained"
 	// Owned says that Owner owns Resource in Epoch.
 	Owned Kind = "owned"
+	// GivenUp says that an operator has accepted a loss: what was confirmed of Resource before this event and lies at Offset or above may be
+	// gone, and those offsets are given anew. Nothing else may.
+	GivenUp Kind = "given-up"
 	// Injected says that stored bytes of Resource ("" for any) were damaged on purpose, Damaged that the broker says so of it.
 	Injected Kind = "injected"
 	Damaged  Kind = "damaged"

@@ -9,6 +9,7 @@ func (c *Checker) drained(r *resource, e Event) {
 		c.readThrough(r, e)
 		return
 	}
+	c.suffixes(r)
 	for _, id := range r.ids {
 		m := r.messages[id]
 		if !m.confirmed && !m.seen || m.mayVanish {
@@ -82,9 +83,10 @@ func (c *Checker) readThrough(r *resource, e Event) {
 	if r.lossy {
 		return
 	}
+	c.suffixes(r)
 	for _, id := range r.ids {
 		m := r.messages[id]
-		if m.confirmed && !m.placed {
+		if m.confirmed && !m.placed && !m.given {
 			c.fail(RuleLost, r, id, "message %d is gone: it was confirmed and is at no offset", id)
 		}
 	}

@@ -46,6 +46,7 @@ type copyOf struct {
 	late     Settlement // the word of a session that was cut off when the message went to another: it may still be heard
 
 	confirmed, refused, seen, kept, mayVanish bool
+	given, back, known                        bool // it was there when a loss was accepted, and may be gone; came since; had come before
 	gave                                      bool // a settlement of it was given, at any time
 }
 
@@ -70,6 +71,7 @@ type cursor struct{ sent, kept uint64 }
 
 // reader is one consumer.
 type reader struct {
+	of      *resource
 	cursor  string
 	started bool
 	from    uint64
@@ -101,7 +103,7 @@ func (c *Checker) attached(r *resource, e Event) {
 		return
 	}
 	r.users = append(r.users, e.Session)
-	c.readers[e.Reader] = &reader{cursor: e.Cursor, from: e.Offset, hasFrom: e.HasOffset}
+	c.readers[e.Reader] = &reader{of: r, cursor: e.Cursor, from: e.Offset, hasFrom: e.HasOffset}
 }
 
 func (c *Checker) delivered(r *resource, e Event) {
@@ -127,7 +129,7 @@ func (c *Checker) delivered(r *resource, e Event) {
 	} else {
 		c.hand(r, m, e)
 	}
-	m.seen = true
+	m.seen, m.back = true, m.given
 }
 
 // deadLettered finds a message that may have come from a resource that dead-letters to r.
