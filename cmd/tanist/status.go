@@ -249,19 +249,19 @@ func placesOf(p admin.Partition, now time.Time) (out []string) {
 		}
 		out = append(out, text)
 	}
-	owned := uint64(0)
+	var owner admin.Copy
 	for _, c := range p.Copies {
 		if c.Node == p.Owner {
-			owned = c.Position
+			owner = c
 		}
 	}
 	for _, c := range p.Copies {
 		if c.Moved == 0 || !answers(c) {
 			continue
 		}
-		text := fmt.Sprintf("%s has caught up %d of %s", c.Node, c.Position, plural(int(owned), "entry"))
-		if owned > 0 {
-			text += fmt.Sprintf(" (%d %%)", 100*min(c.Position, owned)/owned)
+		text := fmt.Sprintf("%s has caught up %d of %s", c.Node, c.Position, plural(int(owner.Position), "entry"))
+		if owner.Position > 0 {
+			text += fmt.Sprintf(" (%d %%), %s of %s kept in logs", 100*min(c.Position, owner.Position)/owner.Position, mebibytes(c.Bytes), mebibytes(owner.Bytes))
 		}
 		out = append(out, text+fmt.Sprintf(", and came further %v ago", max(0, now.Sub(time.UnixMilli(c.Moved))).Round(time.Second)))
 	}
@@ -270,6 +270,8 @@ func placesOf(p admin.Partition, now time.Time) (out []string) {
 	}
 	return out
 }
+
+func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // leads says whether a copy owns, or could if the owner was lost now, or why it could not.
 func leads(p admin.Partition, c admin.Copy) string {

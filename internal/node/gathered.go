@@ -181,7 +181,7 @@ func (g *gathered) copiesOf(a *catalog.Assignment, unfit func(a *catalog.Assignm
 			c.Health = "missing"
 		default:
 			c.Role, c.Position, c.Offset, c.Durable, c.Health = s.Role, s.Position, s.Offset, s.Durable, healthOf(&answer)
-			c.Moved = s.Moved
+			c.Moved, c.Bytes = s.Moved, uint64(max(s.Bytes, 0))
 			if known && tail > s.Position {
 				c.Lag = tail - s.Position
 			}
