@@ -28,7 +28,7 @@ type StatusAnswer struct {
 	// Lease is for how many milliseconds it may go on without word from the controller where its lease fences; 0: not at all, or no leases are
 	// granted to it.
 	Lease uint64
-	Items           []CopyStatus
+	Items []CopyStatus
 	// Waits are the transitions that cannot go on, of the node whose controller decides, where all copies were asked for.
 	Waits []WaitStatus
 }
