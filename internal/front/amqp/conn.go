@@ -21,6 +21,7 @@ const (
 	outputMost  = 4 << 20   // bytes waiting to be written beyond which no more is read from the client
 	outputKept  = 256 << 10 // memory of an output that is kept for the next
 	outputLarge = 8 << 20   // memory of an output that is kept for whoever needs as much next
+	promptMost  = 4 << 10   // bytes that the actor writes itself
 	mostLarge   = 16        // connections that have such memory for what comes next
 	lastWords   = 5 * time.Second
 	lingerLimit = time.Second
@@ -39,7 +40,8 @@ type input struct {
 // output is what the writer writes, and back when it was written.
 type output struct {
 	session.Output
-	err error
+	gone int // bytes that were written at once, by the actor
+	err  error
 }
 
 // What actors are told, besides *input and *output.
@@ -156,7 +158,7 @@ func (c *conn) write() {
 	for {
 		select {
 		case o := <-c.outgoing:
-			n, err := c.nc.Write(o.Bytes)
+			n, err := c.nc.Write(o.Bytes[o.gone:])
 			c.out.Add(uint64(n))
 			c.server.out.Add(uint64(n))
 			o.err = err
@@ -213,12 +215,7 @@ func (c *conn) Receive(msg any) {
 		c.waiting = append(c.waiting, m)
 		c.feed()
 	case *output:
-		s.Written(&m.Output)
-		if cap(m.Bytes) > outputKept {
-			c.server.large.give(m.Bytes)
-			m.Bytes = nil
-		}
-		c.idle = append(c.idle, m)
+		c.written(m)
 		if m.err != nil {
 			c.finish(m.err)
 		}
@@ -293,11 +290,41 @@ func (c *conn) Flush() {
 			}
 		}
 		c.s.Take(&o.Output)
-		c.outgoing <- o
+		if o.gone = 0; n < 2 || !c.writeNow(o) {
+			c.outgoing <- o
+		}
 	}
 	if c.s.Done() {
 		c.hangUp()
 	}
+}
+
+// written takes an output back.
+func (c *conn) written(o *output) {
+	c.s.Written(&o.Output)
+	if cap(o.Bytes) > outputKept {
+		c.server.large.give(o.Bytes)
+		o.Bytes = nil
+	}
+	c.idle = append(c.idle, o)
+}
+
+// writeNow writes a small output at once, where nothing is being written: a change of goroutine, there and back, takes longer than that. It
+// reports whether all is written; the rest, and what went wrong, are the writer's.
+func (c *conn) writeNow(o *output) bool {
+	t, ok := c.nc.(interface{ TryWrite([]byte) (int, error) })
+	if !ok || len(o.Bytes) > promptMost {
+		return false
+	}
+	n, err := t.TryWrite(o.Bytes)
+	c.out.Add(uint64(n))
+	c.server.out.Add(uint64(n))
+	if o.gone = n; err != nil || n < len(o.Bytes) {
+		return false
+	}
+	c.written(o)
+	c.mb.Touch() // what that let the broker do may be to be sent
+	return true
 }
 
 // countChannels tells the server how many more channels there are than it knows.

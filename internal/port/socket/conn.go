@@ -28,6 +28,7 @@ type transfer struct {
 	n     int
 	errno syscall.Errno
 	step  func(fd uintptr) bool
+	once  func(fd uintptr) bool // of a write: as step, and never waits
 }
 
 // begin takes the transfer for p.
@@ -74,6 +75,16 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	c.out.begin(p)
 	return c.out.end(c, "write", c.raw.Write(c.out.step))
+}
+
+// TryWrite writes as much of p as the system takes at once, without waiting for more. It returns fewer bytes than p has, and no error, where
+// that is not all.
+func (c *conn) TryWrite(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	c.out.begin(p)
+	return c.out.end(c, "write", c.raw.Write(c.out.once))
 }
 
 // read reads once, and reports whether that is over, or has to wait.

@@ -24,6 +24,7 @@ func Quick(c net.Conn) net.Conn {
 	}
 	q := &conn{TCPConn: t, raw: raw}
 	q.in.step, q.out.step = q.in.read, q.out.write
+	q.out.once = func(fd uintptr) bool { q.out.write(fd); return true }
 	return q
 }
 

@@ -62,6 +62,44 @@ func TestAllArrivesInOrder(t *testing.T) {
 	all.Wait()
 }
 
+// What is tried is written as far as there is room, in order with what is written otherwise, and nothing waits.
+func TestTriesDoNotWait(t *testing.T) {
+	q, p := pair(t)
+	try := q.(interface{ TryWrite([]byte) (int, error) }).TryWrite
+	if n, err := try(nil); n != 0 || err != nil {
+		t.Errorf("nothing: %d, %v", n, err)
+	}
+	var sent []byte
+	for full := false; !full; {
+		b := bytes.Repeat([]byte{byte(len(sent) >> 16)}, 1<<16)
+		n, err := try(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, b[:n]...)
+		full = n < len(b)
+	}
+	rest := []byte("and the rest")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Write(rest)
+		ended <- err
+	}()
+	got := make([]byte, len(sent)+len(rest))
+	if _, err := io.ReadFull(p, got); err != nil || !bytes.Equal(got, append(sent, rest...)) {
+		t.Errorf("read something else (%v)", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(rest); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("tried when closed: %v", err)
+	}
+}
+
 func TestTheOthersEndIsEOF(t *testing.T) {
 	q, p := pair(t)
 	if _, err := p.Write([]byte("last")); err != nil {
