@@ -18,10 +18,3 @@ func (p *Pace) Turn(now time.Duration, bytes, rate int64) (wait time.Duration) {
 	p.free = at + time.Duration(float64(bytes)/float64(rate)*float64(time.Second))
 	return at - now
 }
-
-// Back gives back what a turn had too much: fewer bytes were sent; with a number below 0, more were.
-func (p *Pace) Back(bytes, rate int64) {
-	if rate > 0 {
-		p.free -= time.Duration(float64(bytes) / float64(rate) * float64(time.Second))
-	}
-}

@@ -197,17 +197,11 @@ func (m *Manager) keptUntil(node string) (at int64, ok bool) {
 	return since + m.tunables.Load().HoldMillis(), since != 0
 }
 
-// turn gives a piece its turn among what the node sends to copies that catch up from far, and back what one had too much.
-func (m *Manager) turn(bytes int64) time.Duration {
+// turn gives a piece its turn among what the node sends to copies that catch up from far.
+func (m *Manager) turn(bytes int64) (wait time.Duration) {
 	m.pacing.Lock()
 	defer m.pacing.Unlock()
 	return m.pace.Turn(m.env.Clock.Mono(), bytes, m.tunables.Load().LearnerRate)
-}
-
-func (m *Manager) turnBack(bytes int64) {
-	m.pacing.Lock()
-	defer m.pacing.Unlock()
-	m.pace.Back(bytes, m.tunables.Load().LearnerRate)
 }
 
 // alone is the sets of an owner without followers, kept once.

@@ -290,29 +290,23 @@ func (r *replica) catchUp(f *feed) {
 		}
 		return
 	}
-	epoch := r.copy.Epoch()
-	size, turned, wait := r.turn(f, partition.FeedRead)
-	r.after(wait, func() {
-		r.readLog(from, size, func(bs []batch.Batch, err error) {
-			if r.copy.Role() == partition.Owner && r.copy.Epoch() == epoch && f.Read(from) {
-				r.sendRead(f, from, bs, err, turned)
-			} else {
-				r.m.turnBack(turned)
-			}
-		})
-	})
+	size, turns := r.piece(f, partition.FeedRead)
+	r.readLog(from, size, func(bs []batch.Batch, err error) { r.sendRead(f, from, bs, err, turns) })
 }
 
-// sendRead sends what was read of the log to a copy that is behind. turned is how many bytes it had a turn for.
-func (r *replica) sendRead(f *feed, from uint64, bs []batch.Batch, err error, turned int64) {
-	if err != nil {
-		r.fail("read", err)
-		return
-	}
-	if len(bs) == 0 || bs[0].Position != from {
-		f.lose()
-		f.gap = from
-		r.probe(f) // what was sent may not have come
+// sendRead sends what was read of the log to a copy that is behind, when it is its turn.
+func (r *replica) sendRead(f *feed, from uint64, bs []batch.Batch, err error, turns bool) {
+	wanted := func() bool { return slices.Contains(r.feeds, f) && r.copy.Role() == partition.Owner && f.Read(from) }
+	if err != nil || len(bs) == 0 || bs[0].Position != from {
+		switch {
+		case !wanted():
+		case err != nil:
+			r.fail("read", err)
+		default:
+			f.lose()
+			f.gap = from
+			r.probe(f) // what was sent may not have come
+		}
 		return
 	}
 	n, size := 0, int64(0)
@@ -320,11 +314,15 @@ func (r *replica) sendRead(f *feed, from uint64, bs []batch.Batch, err error, tu
 		end = bs[n].End()
 		size += int64(bs[n].Size())
 	}
-	r.sent(f, size, turned)
-	msg := r.extension(bs[:n:n])
-	f.Sent(bs[n-1].End(), size, msg.Confirmed)
-	r.sendCopy(f.Node, *msg)
-	r.catchUp(f)
+	r.turn(f, size, turns, func() {
+		if !wanted() {
+			return
+		}
+		msg := r.extension(bs[:n:n])
+		f.Sent(bs[n-1].End(), size, msg.Confirmed)
+		r.sendCopy(f.Node, *msg)
+		r.catchUp(f)
+	})
 }
 
 // catchUpLater feeds a copy when there may be room again on the way to it.

@@ -116,34 +116,31 @@ func (r *replica) imageFailed(f *feed, reason string) {
 	}})
 }
 
-// nextChunk sends the chunk at a place, once it is its turn.
+// nextChunk sends the chunk at a place, when it is its turn.
 func (r *replica) nextChunk(f *feed, g *imageFeed, at []byte) {
-	size, turned, wait := r.turn(f, imageChunkSize)
-	r.after(wait, func() {
-		if g.ended {
-			r.m.turnBack(turned)
-			return
-		}
-		g.export.Chunk(at, size, func(chunk []byte, err error) {
-			r.box.Post(call{func() { r.sendChunk(f, g, at, chunk, err, turned) }})
-		})
+	size, turns := r.piece(f, imageChunkSize)
+	g.export.Chunk(at, size, func(chunk []byte, err error) {
+		r.box.Post(call{func() {
+			switch {
+			case g.ended:
+			case err != nil:
+				r.imageFailed(f, err.Error())
+			default:
+				r.turn(f, int64(len(chunk)), turns, func() { r.sendChunk(f, g, at, chunk) })
+			}
+		}})
 	})
 }
 
-func (r *replica) sendChunk(f *feed, g *imageFeed, at, chunk []byte, err error, turned int64) {
-	switch {
-	case g.ended:
-		r.m.turnBack(turned)
-	case err != nil:
-		r.imageFailed(f, err.Error())
-	default:
-		r.sent(f, int64(len(chunk)), turned)
-		m := protocol.ImageChunk{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Chunk: chunk}
-		if at == nil {
-			m.Over = g.over
-		}
-		r.sendCopy(f.Node, m)
+func (r *replica) sendChunk(f *feed, g *imageFeed, at, chunk []byte) {
+	if g.ended {
+		return
 	}
+	m := protocol.ImageChunk{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Chunk: chunk}
+	if at == nil {
+		m.Over = g.over
+	}
+	r.sendCopy(f.Node, m)
 }
 
 // imageTaken sends the next chunk. After the last, the copy says where it stands.

@@ -1,9 +1,5 @@
 package replica
 
-import (
-	"time"
-)
-
 // What a node sends to copies that catch up from far goes piece by piece, in turns (partition.Pace), so that publishers hardly notice it.
 
 const (
@@ -13,23 +9,27 @@ const (
 	nearEnough = 16 << 20
 )
 
-// turn says how much a copy is sent next, at most most bytes, and for how long that must wait; turned is the size of the turn that it took, 0
-// where it need not wait for one. What was appended since it is behind it may be sent at once, so that it comes nearer however much that is.
-func (r *replica) turn(f *feed, most int) (size int, turned int64, wait time.Duration) {
+// piece says how much a copy is sent next, at most most bytes, and whether that waits for its turn. What was appended since it is behind it may
+// be sent at once, so that it comes nearer however much that is.
+func (r *replica) piece(f *feed, most int) (size int, turns bool) {
 	if !f.learner && f.image == nil && f.read < nearEnough || f.allowed >= int64(most) || r.short() {
-		return most, 0, 0
+		return most, false
 	}
-	size = min(most, turnSize)
-	return size, int64(size), r.m.turn(int64(size))
+	return min(most, turnSize), true
 }
 
-// sent notes what a copy was sent of what it is behind.
-func (r *replica) sent(f *feed, size, turned int64) {
+// turn notes that a copy is sent so many bytes of what it is behind, and calls send when it is their turn.
+func (r *replica) turn(f *feed, size int64, turns bool, send func()) {
 	f.read += size
-	if turned == 0 {
+	if !turns {
 		f.allowed = max(0, f.allowed-size)
+		send()
+		return
+	}
+	if wait := r.m.turn(size); wait > 0 {
+		r.box.After(wait, call{send})
 	} else {
-		r.m.turnBack(turned - size)
+		send()
 	}
 }
 
@@ -42,13 +42,4 @@ func (r *replica) short() bool {
 		}
 	}
 	return n < r.w
-}
-
-// after calls f on the replica's loop when a while has passed, at once if there is none to wait for.
-func (r *replica) after(wait time.Duration, f func()) {
-	if wait <= 0 {
-		f()
-		return
-	}
-	r.box.After(wait, call{f})
 }
