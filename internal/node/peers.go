@@ -334,12 +334,29 @@ func (n *Node) peersChanged(changes []catalog.Change) {
 			n.box.After(farewell, func() {
 				delete(n.leaving, before.Name)
 				n.setPeers()
+				n.forget(before.Name)
 			})
 		}
 	}
 	if changed {
 		n.setPeers()
 	}
+}
+
+// forget drops what was noted of a node that was removed, unless it is a member again.
+func (n *Node) forget(node string) {
+	member := false
+	n.View(func(v *catalog.View) { member = v.Node(node) != nil })
+	if member {
+		return
+	}
+	n.questions.lose(node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.reaches, node)
+	delete(n.unreachable, node)
+	delete(n.gone, node)
+	delete(n.lost, node)
 }
 
 func (n *Node) setPeers() {

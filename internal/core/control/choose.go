@@ -42,6 +42,8 @@ type Input struct {
 	// Dropped are positions that it was asked for and knows nothing of any more, because what was there was confirmed and has gone from
 	// its log. An answer that ends there cannot be compared: its copy does not go on from its own log, but is made anew.
 	Dropped []uint64
+	// Suspected are the stores whose nodes are suspected, though their copies have answered: they own only where nobody else holds as much.
+	Suspected []ident.StoreID
 }
 
 // Verdict says what to do.
@@ -93,7 +95,7 @@ func choose(in Input, less bool) Decision {
 		d.Reason = fmt.Sprintf("0 of %d answers needed", readQuorum(a, in.W))
 		return d
 	}
-	slices.SortStableFunc(counted, func(x, y candidate) int { return prefer(a, x, y) })
+	slices.SortStableFunc(counted, func(x, y candidate) int { return prefer(in, x, y) })
 	best := counted[0]
 	if enough := len(counted) >= readQuorum(a, in.W) || ownerAnswered(a, counted); !enough && !less {
 		d.Reason = fmt.Sprintf("%d of %d answers needed", len(counted), readQuorum(a, in.W))
@@ -188,10 +190,18 @@ func ownerAnswered(a *catalog.Assignment, counted []candidate) bool {
 	})
 }
 
-// prefer orders candidates: furthest first, then the present owner, then by a hash that spreads idle partitions over nodes.
-func prefer(a *catalog.Assignment, x, y candidate) int {
+// prefer orders candidates: furthest first, then who is not suspected, then the present owner, then by a hash that spreads idle partitions over
+// nodes.
+func prefer(in Input, x, y candidate) int {
+	a := in.Assignment
 	if c := cmp.Compare(y.at.Position, x.at.Position); c != 0 {
 		return c
+	}
+	if xs, ys := slices.Contains(in.Suspected, x.Instance.Store), slices.Contains(in.Suspected, y.Instance.Store); xs != ys {
+		if ys {
+			return -1
+		}
+		return 1
 	}
 	if xo, yo := x.Instance == a.Owner, y.Instance == a.Owner; xo != yo {
 		if xo {

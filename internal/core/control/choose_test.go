@@ -131,6 +131,13 @@ func TestTiesGoToThePresentInstanceAndElseSpread(t *testing.T) {
 	if d := Choose(Input{Assignment: a, W: 2, Answers: all}); d.Owner.Node != "a" {
 		t.Fatalf("got %+v", d)
 	}
+	if d := Choose(Input{Assignment: a, W: 2, Answers: all, Suspected: []ident.StoreID{{'a'}, {'c'}}}); d.Owner.Node != "b" {
+		t.Fatalf("with a and c suspected after they had answered: got %+v", d)
+	}
+	ahead := []Answer{answer(instance("a", 1), tail(1, 6, 1)), all[0]}
+	if d := Choose(Input{Assignment: a, W: 2, Answers: ahead, Suspected: []ident.StoreID{{'a'}}, Said: instance("a", 1), Links: map[uint64]batch.Link{5: {1}}}); d.Owner.Node != "a" {
+		t.Fatalf("what only a suspected copy holds was given up: %+v", d)
+	}
 	owners := map[string]int{}
 	for i := range uint64(300) {
 		a.Partition.Incarnation = i + 1

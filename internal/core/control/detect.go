@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 )
 
@@ -19,13 +20,15 @@ type Limits struct {
 	// TakeoverGrace is how long a new controller waits for nodes that it has never heard. A controller that could not run itself gives
 	// the others as much before it holds their silence against them.
 	TakeoverGrace time.Duration
+	// ReadmitCooldown is how long a node whose sync stalled, if only half as long as StallLimit, is no better than an owner that stalls.
+	ReadmitCooldown time.Duration
 }
 
 // DefaultLimits are those of the design.
 func DefaultLimits() Limits {
 	return Limits{
 		EagerGrace: 150 * time.Millisecond, LivenessTTL: 1500 * time.Millisecond,
-		StallLimit: 2 * time.Second, TakeoverGrace: 300 * time.Millisecond,
+		StallLimit: 2 * time.Second, TakeoverGrace: 300 * time.Millisecond, ReadmitCooldown: 10 * time.Second,
 	}
 }
 
@@ -165,6 +168,8 @@ type watched struct {
 
 	beat  Beat // the last one
 	fault time.Duration
+	slow  time.Duration // when it last said that its sync had taken half of StallLimit, if ever was is true
+	was   bool
 
 	later   uint64 // a boot after run's, over the same store; 0: none was seen
 	seen    time.Duration
@@ -241,6 +246,9 @@ func (d *Detector) Register(run ident.Instance, now time.Duration) {
 	n.ended = old.ended
 	if old.present != nil {
 		n.ended = append(n.ended, Finding{Replaced, *old.present})
+	}
+	if old.run.Store == run.Store {
+		n.slow, n.was = old.slow, old.was
 	}
 	if old.later > run.Boot && old.run.Store == run.Store {
 		n.later, n.seen, n.seenBy = old.later, old.seen, old.seenBy
@@ -325,6 +333,33 @@ func (d *Detector) Beat(b Beat, now time.Duration) {
 		n.fault = now - b.Stalled // where there is one now
 	}
 	n.beat = b
+	if d.hesitates(n) {
+		n.slow, n.was = now, true
+	}
+}
+
+// hesitates reports whether a node's sync takes long now.
+func (d *Detector) hesitates(n *watched) bool { return n.beat.Stalled >= d.limits.StallLimit/2 }
+
+// PutOff reports whether an owner that is suspected because its sync has stalled keeps what it owns for now: because there is no other copy, or
+// because none is on a node that has not stalled itself of late. Where all disks stall at once, ownership would move at every stall and be no
+// better off. It ends with the stall, or once that has lasted for ReadmitCooldown. Source: design 2 §10.
+func (d *Detector) PutOff(a *catalog.Assignment, now time.Duration) bool {
+	s, ok := d.Suspect(a.Owner)
+	if !ok || s.Symptom != Stalled {
+		return false
+	}
+	o := d.find(a.Owner.Node) // which may have got worse since
+	if why, sick := d.limits.storageFault(o.beat); sick && why != Stalled || o.run.Node != d.self && now-o.heard >= d.limits.LivenessTTL {
+		return false
+	}
+	if len(a.Followers) == 0 {
+		return true
+	}
+	return now-s.Since < d.limits.ReadmitCooldown && !slices.ContainsFunc(a.Followers, func(f catalog.Member) bool {
+		n := d.find(f.Node)
+		return n != nil && n.run.Store == f.Store && n.present == nil && !d.hesitates(n) && (!n.was || now-n.slow >= d.limits.ReadmitCooldown)
+	})
 }
 
 // Answered says that a copy of a run has answered a seal: it was heard. Where it sealed, its promise is durable, so no sync of before takes any

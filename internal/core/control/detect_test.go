@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 )
 
@@ -220,5 +221,26 @@ func TestADetectorIsBounded(t *testing.T) {
 	}
 	if !slices.IsSortedFunc(d.nodes, func(a, b *watched) int { return strings.Compare(a.run.Node, b.run.Node) }) {
 		t.Error("not sorted")
+	}
+}
+
+// Where there is no other copy, a disk that stalls is no reason to seal the only one, for however long it does.
+func TestTheOnlyCopysOwnerMayStall(t *testing.T) {
+	a := instance("a", 1)
+	d := NewDetector(DefaultLimits(), "b", []ident.Instance{a, instance("b", 1)}, 0)
+	d.Up(a, 0)
+	as := &catalog.Assignment{Owner: a}
+	for now := time.Duration(0); now < time.Minute; now += 100 * time.Millisecond {
+		d.Beat(Beat{From: a, Stalled: now}, now)
+		d.Tick(now)
+		_, suspected := d.Suspect(a)
+		if suspected != (now >= 2*time.Second) || suspected != d.PutOff(as, now) {
+			t.Fatalf("at %v: suspected %v, put off %v", now, suspected, d.PutOff(as, now))
+		}
+	}
+	d.Beat(Beat{From: a, Health: "uncertain"}, time.Minute)
+	d.Tick(time.Minute)
+	if d.PutOff(as, time.Minute) {
+		t.Error("a journal that cannot sync is put off")
 	}
 }

@@ -25,6 +25,8 @@ import (
 const (
 	// factsAfter gathers what copies say before it is told and written.
 	factsAfter = 200 * time.Millisecond
+	// waitsAfter does the same for what is known of transitions that wait: nothing was decided, and what they wait for may change often.
+	waitsAfter = 5 * time.Second
 	// maxOpen bounds the records that are not known to be true yet, and maxVariants those of one partition among them: this node may be
 	// behind the catalog by several epochs, and controllers that follow on each other may choose in different ways for one of them.
 	maxOpen     = evidence.DefaultTotal
@@ -69,13 +71,14 @@ type Archive struct {
 	opens int
 	peers map[string]bool
 
-	facts  map[key]evidence.Became // of records that have not come yet; on the loop, as all below
-	mine   map[string]bool         // transitions that the controller here has offered, and that are not committed yet
-	later  []*evidence.Evidence    // facts, to be told to the others soon
-	unkept []*evidence.Evidence    // to be written
-	timer  bool
-	due    bool // what was to be done soon
-	urgent bool // there is a decision to be written
+	facts   map[key]evidence.Became // of records that have not come yet; on the loop, as all below
+	mine    map[string]bool         // transitions that the controller here has offered, and that are not committed yet
+	later   []*evidence.Evidence    // facts, to be told to the others soon
+	unkept  []*evidence.Evidence    // to be written
+	timer   bool
+	patient bool // the timer of what waits is set
+	due     bool // what was to be done soon
+	urgent  bool // there is a decision to be written
 	// caughtUp says that the catalog as it was at the start is known.
 	caughtUp bool
 }
@@ -94,7 +97,7 @@ type (
 		from string
 		msg  any
 	}
-	gathered struct{}
+	gathered struct{ waits bool }
 	stop     struct{ done func() }
 )
 
@@ -229,7 +232,7 @@ func (a *Archive) Receive(msg any) {
 				a.mine[e.ID] = true
 			}
 			a.take(e)
-			a.urgent = true
+			a.urgent = a.urgent || decided(e)
 		}
 	case looked:
 		a.look(m)
@@ -245,7 +248,12 @@ func (a *Archive) Receive(msg any) {
 	case delivered:
 		a.deliver(m)
 	case gathered:
-		a.timer, a.due = false, true
+		a.due = true
+		if m.waits {
+			a.patient = false
+		} else {
+			a.timer = false
+		}
 	case keeping:
 		a.keepEnd(m)
 	case stop:
@@ -268,9 +276,15 @@ func (a *Archive) peer(node string, is bool) {
 // to serve, and that goes first.
 func (a *Archive) Flush() {
 	if !a.due && !a.urgent {
-		if len(a.later)+len(a.unkept) > 0 && !a.timer {
-			a.timer = true
-			a.box.After(factsAfter, gathered{})
+		switch {
+		case len(a.later) > 0 || slices.ContainsFunc(a.unkept, decided):
+			if !a.timer {
+				a.timer = true
+				a.box.After(factsAfter, gathered{})
+			}
+		case len(a.unkept) > 0 && !a.patient:
+			a.patient = true
+			a.box.After(waitsAfter, gathered{waits: true})
 		}
 		return
 	}
@@ -288,6 +302,11 @@ func (a *Archive) Flush() {
 			trace.Error(a.env.Trace, "evidence.write.failed", slog.String("error", err.Error()))
 		}
 	}
+}
+
+// decided reports whether a record says more than what a transition waits for.
+func decided(e *evidence.Evidence) bool {
+	return e.FactsOnly() || e.Outcome != "" || e.After.Owner.Node != ""
 }
 
 func (a *Archive) send(node string, list []*evidence.Evidence) {
@@ -375,7 +394,7 @@ func (a *Archive) deliver(m delivered) {
 				a.learn(e)
 			default:
 				a.take(e)
-				a.urgent = a.urgent || e.Outcome == ""
+				a.urgent = a.urgent || e.Outcome == "" && decided(e)
 			}
 		}
 	}

@@ -1,12 +1,17 @@
 package archive
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/evidence"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
@@ -275,5 +280,44 @@ func TestAllNodesComeToKeepTheSame(t *testing.T) {
 				t.Fatalf("seed %d", seed)
 			}
 		}
+	}
+}
+
+// What a transition waits for may change often, and nothing depends on it: it is written seldom, and only as it was last.
+func TestWhatATransitionWaitsForIsWrittenSeldom(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	s := w.sites[0]
+	p := w.declare(1)[0]
+	w.all()
+	e := *w.pend(p, s)
+	e.After.Owner = ident.Instance{}
+	size := func() int64 {
+		f, err := s.disk.Open("data/evidence/records")
+		if errors.Is(err, fs.ErrNotExist) {
+			return 0
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		n, err := f.Size()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	w.sim.RunFor(10 * time.Second)
+	first := size()
+	for i := range 40 {
+		x := e
+		x.Reason = fmt.Sprintf("%02d of 3 answers needed", i)
+		offer(s, &x)
+		w.sim.RunFor(100 * time.Millisecond)
+	}
+	if n := size(); n != first {
+		t.Fatalf("%d bytes were written while it waited for 4 s", n-first)
+	}
+	w.sim.RunFor(10 * time.Second)
+	if n := size() - first; n <= 0 || n > 1000 {
+		t.Fatalf("%d bytes were written of one wait", n)
 	}
 }

@@ -141,6 +141,7 @@ func (a *Archive) keepOpen(e *evidence.Evidence) {
 	digest := e.Digest()
 	list := slices.DeleteFunc(slices.Clone(a.open[e.Partition]), func(x *evidence.Evidence) bool { return x.Digest() == digest })
 	if len(list) == len(a.open[e.Partition]) {
+		a.unkept = slices.DeleteFunc(a.unkept, func(x *evidence.Evidence) bool { return x.ID == e.ID && !decided(x) })
 		a.unkept = append(a.unkept, e)
 	}
 	list = append(list, e)

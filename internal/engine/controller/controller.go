@@ -26,6 +26,8 @@ import (
 const (
 	// retryAfter is how long a transition that waits is left alone when nothing happens (design 2 §5: no blind back-off above 1 s).
 	retryAfter = time.Second
+	// slowRetries is after how many of these a copy that nothing speaks against, and that does not answer, is told of.
+	slowRetries = 2
 	// chooseAfter is how long the choice waits for copies that may still answer, once enough have (design 2 §5, step 2).
 	chooseAfter = 20 * time.Millisecond
 )
@@ -311,10 +313,28 @@ func (c *Controller) drop(p ident.Partition) {
 // cause says why a partition needs another owner, if it does.
 func (c *Controller) cause(a *catalog.Assignment) (why control.Reason) {
 	c.env.View(func(v *catalog.View) { why = control.CauseOf(a, v, c.watch.detector, c.watch.promises[a.Partition]) })
+	if why.Why == control.OwnerSuspected && c.watch.detector.PutOff(a, c.now()) {
+		why = control.Reason{}
+		c.lookAgain()
+	}
 	if x := c.losses[a.Partition]; x != nil && x.begun && why.Why == control.NoReason {
 		why = control.Reason{Why: control.LossAccepted, Text: control.AcceptedCause(x.Reason)}
 	}
 	return why
+}
+
+// lookAgain has owners that are suspected looked at again: what a change of owner was put off for passes without a word.
+func (c *Controller) lookAgain() {
+	if c.watch.looking {
+		return
+	}
+	c.watch.looking = true
+	c.box.After(retryAfter, func() {
+		c.watch.looking = false
+		if c.leading {
+			c.considerAll(func(a *catalog.Assignment) bool { _, s := c.watch.detector.Suspect(a.Owner); return s })
+		}
+	})
 }
 
 // consider decides the next step of a partition from its assignment.
@@ -367,7 +387,7 @@ func (c *Controller) Flush() {
 	var waits []Waiting
 	for _, p := range c.partitions() {
 		t := c.open[p]
-		if t.step != waiting {
+		if !t.stands() {
 			c.setTimer()
 			return
 		}

@@ -124,7 +124,7 @@ func (c *Controller) lossStep(x *acceptance) {
 		// It goes on with what comes: chooseFor decides.
 	case t == nil:
 		c.lossPlanned(x, a, kind, nil)
-	case t.step == waiting:
+	case t.stands():
 		c.lossPlanned(x, a, kind, t)
 	}
 }

@@ -44,7 +44,14 @@ type transition struct {
 	times      times
 	reason     string
 	loss       *acceptance // that the commit is of; nil: nothing is given up
+	retries    int         // how often its seals were asked for again
 }
+
+// slow reports whether copies that nothing speaks against have not answered for a while: people are told, as of what waits.
+func (t *transition) slow() bool { return t.step == sealing && t.retries >= slowRetries }
+
+// stands reports whether a transition cannot go on now, as far as can be seen.
+func (t *transition) stands() bool { return t.step == waiting || t.slow() }
 
 // copyOf is one copy of the old assignment.
 type copyOf struct {
@@ -99,6 +106,9 @@ func (c *Controller) retry() {
 				m.asked = m.asked && m.answer != nil
 			}
 			t.linksAsked = nil
+			if t.retries++; t.retries == slowRetries {
+				c.settled = false // tell of it
+			}
 			c.toSeal = append(c.toSeal, t)
 			c.toChoose = append(c.toChoose, t)
 		case recording, committing, cancelling:
@@ -249,7 +259,7 @@ func (c *Controller) chooseFor(t *transition) {
 	}
 	in := c.input(t)
 	missing, expected := c.unanswered(t)
-	if x := c.accepts(t); x != nil && (expected > 0 || c.chooseLess(t, x)) {
+	if x := c.accepts(t); x != nil && (expected > 0 && !t.slow() || c.chooseLess(t, x)) {
 		return
 	}
 	d := control.Choose(in)
@@ -269,12 +279,15 @@ func (c *Controller) chooseFor(t *transition) {
 			t.grace = true
 			c.box.After(chooseAfter, graceOver{t})
 		}
-	case expected == 0:
+	case expected == 0, t.slow():
 		reason := d.Reason
 		for _, e := range d.Excluded {
 			reason += "; " + e.Answer.Instance.Node + ": " + e.Reason
 		}
-		if c.wait(t, reason+missing) {
+		if expected == 0 {
+			t.step = waiting
+		} // else it is chosen for as soon as the others answer
+		if c.because(t, reason+missing) {
 			c.waits(t, in, d)
 		}
 	}
@@ -288,7 +301,9 @@ func (c *Controller) unanswered(t *transition) (missing string, expected int) {
 		case m.asked && c.suspects(m.member):
 			missing += "; " + m.member.Node + " was asked and is suspected"
 		case m.asked:
-			expected++
+			if expected++; t.slow() {
+				missing += "; " + m.member.Node + " was asked and does not answer"
+			}
 		default:
 			missing += "; " + m.member.Node + " cannot be reached"
 		}
@@ -330,6 +345,11 @@ func (c *Controller) links(m linked) {
 // wait has a transition stand until something happens, and reports whether that, or the reason, is new.
 func (c *Controller) wait(t *transition, reason string) bool {
 	t.step = waiting
+	return c.because(t, reason)
+}
+
+// because notes why a transition stands, and reports whether that is new.
+func (c *Controller) because(t *transition, reason string) bool {
 	if t.reason == reason {
 		return false
 	}

@@ -8,7 +8,7 @@ func (c *Controller) Waits(done func([]Waiting)) {
 	c.box.Post(func() {
 		var out []Waiting
 		for _, p := range c.partitions() {
-			if t := c.open[p]; t.step == waiting {
+			if t := c.open[p]; t.stands() {
 				out = append(out, c.waitOf(t))
 			}
 		}

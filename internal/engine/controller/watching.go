@@ -15,6 +15,7 @@ import (
 
 // watch is what the controller hears of nodes. It listens while it does not lead, too: a new leader knows how the last one went.
 type watch struct {
+	looking  bool              // a timer runs for changes of owner that were put off
 	detector *control.Detector // of the present term; nil while this node does not lead
 	sights   map[string]sight  // of other nodes
 	wake     time.Duration     // when the timer runs; 0: none is set
@@ -195,6 +196,9 @@ func (c *Controller) watchAnew(leading bool) {
 			a, _ := v.Assignment(p)
 			return a == nil
 		})
+	})
+	maps.DeleteFunc(c.watch.sights, func(node string, s sight) bool { // of nodes that have left
+		return !s.up && !slices.ContainsFunc(runs, func(r ident.Instance) bool { return r.Node == node })
 	})
 	now := c.now()
 	d := control.NewDetector(control.DefaultLimits(), c.env.Local.Node, runs, now)
