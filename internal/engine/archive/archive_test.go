@@ -1,9 +1,7 @@
 package archive
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -291,20 +289,7 @@ func TestWhatATransitionWaitsForIsWrittenSeldom(t *testing.T) {
 	w.all()
 	e := *w.pend(p, s)
 	e.After.Owner = ident.Instance{}
-	size := func() int64 {
-		f, err := s.disk.Open("data/evidence/records")
-		if errors.Is(err, fs.ErrNotExist) {
-			return 0
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Close() }()
-		n, err := f.Size()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	size := func() int64 { return s.a.file.end }
 	w.sim.RunFor(10 * time.Second)
 	first := size()
 	for i := range 40 {
