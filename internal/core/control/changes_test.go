@@ -65,6 +65,16 @@ func TestAReplacedNodeIsNotMissed(t *testing.T) {
 		t.Errorf("d votes: %s", got)
 	}
 	k.Voters = nil
+	w.do(catalog.DrainNode("c", ident.StoreID{'c'}, true))
+	if got := told(Unhealthy(k)); got != "" {
+		t.Errorf("no node can take what drains: %s", got)
+	}
+	k.Nodes[3].Live = true
+	if got := told(Unhealthy(k)); got != "q: the copy on c is to leave, since its node is draining > tanist status q" {
+		t.Errorf("a node can take what drains: %s", got)
+	}
+	k.Nodes[3].Live = false
+	w.do(catalog.DrainNode("c", ident.StoreID{'c'}, false))
 	w.do(catalog.AddLearner(checked, 1, catalog.Member{Node: "d", Store: ident.StoreID{'d'}}))
 	if got := told(Unhealthy(k)); got != "node d: it is not live > tanist node list\nq: d is learning what the others hold > tanist status q" {
 		t.Errorf("d learns: %s", got)

@@ -97,6 +97,11 @@ func (s *survey) unhealthy(a *catalog.Assignment, r *catalog.Resource) string {
 			lacks = append(lacks, f.Node+" "+why)
 		}
 	}
+	for _, h := range HoldsOf(s.k.View, a, r.Kind, s.k.Now) {
+		if h.Fate == Drained && !slices.Contains(a.Leaving, h.Member) && s.room(a) {
+			lacks = append(lacks, "the copy on "+h.Member.Node+" is to leave, since its node is draining")
+		}
+	}
 	lacks = append(lacks, underWay(r, a)...)
 	if missing := missingCopies(r, a); missing != "" && len(lacks) == 0 && s.room(a) {
 		lacks = append(lacks, missing+", and there is a node for another")
