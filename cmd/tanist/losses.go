@@ -11,6 +11,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/front/admin"
 )
 
@@ -171,6 +172,15 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 	}
 	_, err := fmt.Fprintf(w, "Next: start a missing node if that is possible at all, for then nothing is lost; else\n  %s\n", next)
 	return err
+}
+
+// lossOf says what an accepted loss has given up.
+func lossOf(e *evidence.Evidence) string {
+	if e.Floor.Position <= e.Start.Position {
+		return fmt.Sprintf("accepted by an operator: what lies from position %d on; nothing of it was known to be confirmed", e.Start.Position)
+	}
+	return fmt.Sprintf("accepted by an operator: what lies from position %d on; up to %d it was confirmed, as %s reported (%s, from offset %d on)",
+		e.Start.Position, e.Floor.Position, orDash(e.Floor.By), plural(int(e.Floor.Position-e.Start.Position), "entry"), e.Start.Offset)
 }
 
 func joined(names []string) string { return admin.Visible(strings.Join(names, ", ")) }

@@ -220,7 +220,10 @@ func printEvidence(w io.Writer, e *evidence.Evidence) error {
 	}
 	line("owner", "%s in epoch %d → %s in epoch %d%s", runOf(e.Before.Owner), e.Before.Epoch, runOf(e.After.Owner), e.After.Epoch, kept)
 	line("policy", "%s: %d of %s confirm, so %d had to answer; catalog version %d of the assignment", e.Policy, e.W, plural(e.E, "copy"), e.R, e.Version)
-	if e.Floor.Position > 0 {
+	switch {
+	case e.Loses():
+		line("loss", "%s", lossOf(e))
+	case e.Floor.Position > 0:
 		line("floor", "%d was confirmed, as %s reported: no copy that ends before it could be chosen", e.Floor.Position, orDash(e.Floor.By))
 	}
 	if e.Watermark != (evidence.Place{}) {

@@ -72,7 +72,7 @@ type Decided struct {
 	Exclusions []Exclusion `json:"exclusions,omitempty"` // likewise
 
 	Start     Place `json:"start"`     // of the new epoch's history
-	Floor     Floor `json:"floor"`     // what was insisted on
+	Floor     Floor `json:"floor"`     // what was insisted on; of an accepted loss, the end of what was known to be confirmed, and is given up
 	Watermark Place `json:"watermark"` // of a planned promotion: the confirmed place that had to be covered
 
 	// Times until the choice, in microseconds since 1970 on the clock of the node that saw it; 0: not known.
@@ -82,6 +82,9 @@ type Decided struct {
 	Sealed      int64 `json:"sealed_us,omitempty"` // when enough had answered
 	Chosen      int64 `json:"chosen_us,omitempty"`
 }
+
+// Loses reports whether it is an accepted loss: what lies from Start on was given up, and Floor is up to where that was known to be confirmed.
+func (d *Decided) Loses() bool { return d.Workflow == LossWindow }
 
 // Became is what became of it.
 type Became struct {
