@@ -95,7 +95,7 @@ const (
 type Status struct {
 	Partition ident.Partition
 	State     State
-	Reason    string // why not Serving, or why an owner that does takes nothing new
+	Reason    string // why not Serving, or why it takes nothing, or why an owner that does takes nothing new
 	Role      string
 	Epoch     uint64
 	Position  uint64 // the log's end

@@ -40,8 +40,9 @@ func (w *world) pass(ms int) { w.sim.RunFor(time.Duration(ms) * time.Millisecond
 
 // at is the status where timers are not to be waited for.
 func (w *world) at() (s Status) {
-	w.m.Status(nil, func(all []Status) { s = all[0] })
-	w.sim.RunFor(time.Microsecond)
+	told := false
+	w.m.Status(nil, func(all []Status) { s, told = all[0], true })
+	w.sim.RunUntil(func() bool { return told }, time.Millisecond)
 	return s
 }
 
@@ -79,6 +80,9 @@ func TestAnExpiredLeaseClosesAnOwnerToWhatIsDurable(t *testing.T) {
 	w.pass(100)
 	if s := take[protocol.Settled](g); len(s) > 0 {
 		t.Errorf("a settle was answered %+v", s)
+	}
+	if s := w.at(); s.State != Serving || s.Reason == "" {
+		t.Errorf("it does not say that it is fenced: %+v", s)
 	}
 	if at := w.at().Position; at != end {
 		t.Errorf("its log grew from %d to %d", end, at)

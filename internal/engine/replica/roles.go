@@ -317,6 +317,9 @@ func (r *replica) status() Status {
 		s.State = Moving
 	case r.phase == serving || c.Role() == partition.Follower || c.Role() == partition.Learner:
 		s.State, s.Reason = Serving, r.closing()
+		if err := r.fenced(); err != nil {
+			s.Reason = err.Error() // it delivers, and takes nothing
+		}
 		if c.Role() == partition.Owner && s.Reason == "" {
 			s.Reason, _ = r.shut()
 		}
