@@ -30,7 +30,7 @@ func newOperator(w *world) *operator {
 		o.hold = holds[rng.IntN(len(holds))]
 	}
 	o.retain = []string{"", "", "0", "4KiB"}[rng.IntN(4)]
-	o.rate = []string{"", "", "256KiB"}[rng.IntN(3)]
+	o.rate = []string{"", "", "1MiB"}[rng.IntN(3)]
 	return o
 }
 
