@@ -42,16 +42,18 @@ const (
 	Wish                  // an operator wishes policy A
 	Want                  // an operator wishes A copies
 	Accept                // an operator accepts the loss of the copies that have not answered, by the answers in A as with Choose, ties as B says
+	Reseed                // the owner A has B discard its log for an image
+	Import                // the image is whole that A sends B
 )
 
 var kinds = [...]string{
 	"append", "sync", "deliver", "break", "crash", "save-crash", "restart", "wipe", "record", "seal", "late-seal", "cancel",
 	"choose", "apply", "grow", "decide", "lose", "attach", "publish", "again", "stand", "feed", "tell", "report",
-	"learn", "forgo", "leave", "stay", "wish", "want", "accept",
+	"learn", "forgo", "leave", "stay", "wish", "want", "accept", "reseed", "import",
 }
 
 // arguments is how many numbers each kind is written with.
-var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 0, 2, 1, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 0, 1, 1, 2}
+var arguments = [...]int{1, 1, 2, 2, 1, 1, 1, 1, 0, 1, 2, 0, 2, 1, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 0, 1, 1, 2, 2, 2}
 
 // Action is one step of a schedule.
 type Action struct {

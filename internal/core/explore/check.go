@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -113,7 +114,7 @@ func (w *world) checkChoice(d *control.Decision) {
 // bound reports whether a step that is possible is bound to be taken at last, whatever else happens.
 func (w *world) bound(a Action) bool {
 	switch a.Kind {
-	case Sync, Deliver, Restart, Choose, Apply, Grow, Decide, Attach, Publish, Stand, Feed, Tell, Report, Seal:
+	case Sync, Deliver, Restart, Import, Choose, Apply, Grow, Decide, Attach, Publish, Stand, Feed, Tell, Report, Seal:
 		return true
 	case Record:
 		return w.needed()
@@ -168,7 +169,7 @@ func (w *world) unfinished() string {
 func (w *world) answerable(a *catalog.Assignment) bool {
 	left, holds := 0, false
 	for _, n := range w.nodes {
-		if a.Member(n.instance().Store) {
+		if a.Member(n.instance().Store) && !n.disk.importing {
 			left++
 			holds = holds || n.disk.log.extends(w.ledger.tip)
 		}
@@ -187,6 +188,9 @@ func (w *world) show(seen map[string]int) {
 		}
 	}
 	seen[fmt.Sprintf("%d copies admitted", a.Eligible())]++
+	if slices.ContainsFunc(w.nodes[:], func(n *node) bool { return n.disk.importing }) {
+		seen["an image not whole"]++
+	}
 	if w.ledger.loss > 0 {
 		seen["a loss accepted"]++
 	}

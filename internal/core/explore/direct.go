@@ -52,7 +52,7 @@ func (w *world) talks(out []Action) []Action {
 // talk is the step of an owner with another copy, nil where there is none. Of a report upTo is what C of an Action is.
 func (w *world) talk(of, with int, kind Kind, upTo uint64) func() {
 	o, c := w.nodes[of], w.nodes[with]
-	if !w.x.bounds.Direct || !o.up || !c.up || o.copy.Role() != partition.Owner || !c.follows() ||
+	if !w.x.bounds.Direct || !o.up || !c.up || c.copy.Importing() || o.copy.Role() != partition.Owner || !c.follows() ||
 		c.copy.Epoch() != o.copy.Epoch() || c.heard.a.Owner != o.instance() {
 		return nil
 	}

@@ -21,7 +21,7 @@
 // and lazy.go, which key_test.go and reduce_test.go hold against searches without.
 //
 // What is simpler here: a log is read at once, but for the place of a cut; a batch holds one entry; a state machine has nothing to load;
-// no log drops its head, so there are no images; and a restarted node registers in the same step. Source: design 7, "protocol, small
+// no log drops its head, so an image (Reseeds) is of what a copy might have been fed; and a restarted node registers in the same step. Source: design 7, "protocol, small
 // and complete".
 package explore
 
@@ -61,6 +61,7 @@ type Bounds struct {
 	Changes       int
 	Wishes, Wants []uint8
 	Losses        int // that an operator accepts
+	Reseeds       int // copies that are made anew in their place (reseed.go)
 	// Begin are steps, as a script has them, that every schedule begins with.
 	Begin []string
 	// Suspect lets transitions begin without a cause: suspicion may be wrong at any time (design 2 §4).
@@ -128,11 +129,15 @@ func Search(b Bounds, f Fault) (Result, error) {
 	x.bounds.Breaks += int(w.used.breaks)
 	x.bounds.Changes += int(w.used.changes)
 	x.bounds.Losses += int(w.used.losses)
+	x.bounds.Reseeds += int(w.used.reseeds)
 	if a := w.cat.v.a; b.Lazy && (!b.Direct || wOf(a, a.Eligible()) < 2) {
 		return Result{}, errors.New("a lazy search is a direct one, and needs more than one copy to confirm")
 	}
-	if b.Lazy && b.Losses > 0 {
-		return Result{}, errors.New("a lazy search does not say what copies know to be confirmed, which decides what becomes of an accepted loss")
+	if b.Lazy && b.Losses+b.Reseeds > 0 {
+		return Result{}, errors.New("a lazy search does not say what copies know to be confirmed, which decides what becomes of an accepted loss and what may be discarded")
+	}
+	if !b.Direct && b.Reseeds > 0 {
+		return Result{}, errors.New("copies are made anew in direct searches only")
 	}
 	s := search{x: x, r: Result{Seen: map[string]int{}}}
 	if b.Deep {
@@ -270,7 +275,7 @@ func (s *search) schedule(at int32) []string {
 func (x *explorer) unbound() {
 	const many = 99
 	x.bounds.Appends, x.bounds.Crashes, x.bounds.Wipes, x.bounds.Breaks, x.bounds.Cancels = many, many, many, many, many
-	x.bounds.Changes, x.bounds.Losses = many, many
+	x.bounds.Changes, x.bounds.Losses, x.bounds.Reseeds = many, many, many
 	x.bounds.Epochs, x.bounds.Suspect, x.bounds.Overlap, x.bounds.Queue, x.bounds.Entries = MaxEpochs, true, true, 0, 0
 }
 

@@ -66,9 +66,9 @@ func (w *world) encode(perm int) []byte {
 	b := make([]byte, 0, 512)
 	pending := bits(w.pending.sent, w.pending.vain)
 	b = append(b, w.used.appends, w.used.crashes, w.used.wipes, w.used.breaks, w.used.cancels, byte(w.asked), pending)
-	if w.x.bounds.Changes > 0 || w.x.bounds.Losses > 0 {
+	if in := &w.x.bounds; in.Changes+in.Losses+in.Reseeds > 0 {
 		wish := w.cat.wishes
-		b = append(append(b, w.used.changes, w.used.losses, byte(w.ledger.loss), byte(wish.Copies)), wish.Policy...)
+		b = append(append(b, w.used.changes, w.used.losses, w.used.reseeds, byte(w.ledger.loss), byte(wish.Copies)), wish.Policy...)
 	}
 	if g := &w.gateway; w.x.bounds.Publishes > 0 {
 		open := uint64(0) // the epoch of the owner that the stream is to, if it is
@@ -127,7 +127,7 @@ func (n *node) encode(b []byte, store func(ident.StoreID) byte, spare bool) []by
 	if n.disk.promise > epoch && role != partition.None {
 		role, epoch = partition.Sealed, 0 // that it becomes whatever role it had (partition.Open)
 	}
-	b = append(b, bits(n.up, n.step != nil, n.change != nil, n.early), n.store, byte(n.boot), byte(n.disk.promise), byte(role), byte(epoch),
+	b = append(b, bits(n.up, n.step != nil, n.change != nil, n.early, n.disk.importing), n.store, byte(n.boot), byte(n.disk.promise), byte(role), byte(epoch),
 		byte(n.disk.snapshot.end().Position), byte(len(n.sealing)))
 	b = n.disk.log.append(b)
 	for _, r := range n.sealing {

@@ -46,6 +46,7 @@ var small = []Bounds{
 	{Copies: 2, Wanted: 2, Changes: 2, Epochs: 1, Crashes: 1, Direct: true, Lazy: true},
 	{Copies: 3, Changes: 2, Wishes: []uint8{1, 2}, Entries: 2, Epochs: 1, Direct: true, Lazy: true},
 	{Copies: 2, Wanted: 2, Crashes: 1, Losses: 1, Epochs: 2, Direct: true},
+	{Copies: 3, Reseeds: 1, Appends: 1, Epochs: 1, Crashes: 1, Direct: true},
 }
 
 // TestEqualKeysBehaveAlike comes to the same key on several ways, and finds the same steps and the same keys behind them.

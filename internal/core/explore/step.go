@@ -55,7 +55,7 @@ func (w *world) actions() []Action {
 		add(Cancel, 0, 0)
 		out = w.losses(append(out, w.choices()...))
 	}
-	out = w.wishing(out)
+	out = w.reseeds(w.wishing(out))
 	out = w.talks(out)
 	for i := range w.proposals {
 		add(Decide, i, 0)
@@ -123,6 +123,10 @@ func (w *world) act(a Action) bool {
 		return w.wipe(i)
 	case Apply:
 		return w.heardNext(i)
+	case Reseed:
+		return w.reseed(i, int(a.B))
+	case Import:
+		return w.imported(i, int(a.B))
 	case Seal, LateSeal:
 		return w.sealed(a)
 	case Attach:

@@ -17,8 +17,8 @@ const again = "record; seal n2; sync n2; accept n2 0; apply n2; sync n2; sync n2
 	"restart n0; apply n0; sync n0; sync n0; sync n0; stand n2 n0; feed n2 n0; sync n0; report n2 n0; decide 0; apply n2; apply n0; sync n0;" +
 	"append n2; feed n2 n1; sync n2; sync n1; report n2 n1; tell n2 n1; crash n2; crash n1"
 
-// wished are bounds within which copies and policies change in every way that somebody may wish, or losses are accepted, and everything is
-// searched; and what a search must have come by.
+// wished are bounds within which copies and policies change in every way that somebody may wish, copies are made anew in their places, or
+// losses are accepted, and everything is searched; and what a search must have come by.
 var wished = map[string]struct {
 	b    explore.Bounds
 	seen string
@@ -56,6 +56,14 @@ var wished = map[string]struct {
 		b:    explore.Bounds{Copies: 2, Wanted: 2, Changes: 2, Epochs: 2, Crashes: 1, Suspect: true, Direct: true, Lazy: true},
 		seen: "a learner admitted, joint, a proposal whose owner is gone, serves in epoch 2", wide: true,
 	},
+	"a copy made anew in its place, a record and a crash": {
+		b:    explore.Bounds{Copies: 3, Reseeds: 1, Appends: 1, Epochs: 2, Crashes: 1, Direct: true},
+		seen: "an image not whole, confirmed 3, serves in epoch 2",
+	},
+	"a copy made anew in its place, and a lost store": {
+		b:    explore.Bounds{Copies: 3, Reseeds: 1, Appends: 1, Epochs: 1, Crashes: 1, Wipes: 1, Direct: true},
+		seen: "an image not whole, a new store admitted, joint",
+	},
 	"a loss of one of two": {
 		b:    explore.Bounds{Copies: 2, Wanted: 2, Crashes: 1, Losses: 1, Epochs: 2, Entries: 2, Direct: true},
 		seen: "a loss accepted, joint, serves in epoch 2",
@@ -78,7 +86,7 @@ var wished = map[string]struct {
 	},
 }
 
-// TestWishes goes through every schedule of changes that somebody wishes, and of losses that are accepted.
+// TestWishes goes through every schedule of changes that somebody wishes, of copies made anew, and of losses that are accepted.
 func TestWishes(t *testing.T) {
 	for name, c := range wished {
 		t.Run(name, func(t *testing.T) {

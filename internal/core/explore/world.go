@@ -39,7 +39,7 @@ type lostStore struct {
 }
 
 // used counts against the bounds.
-type used struct{ appends, crashes, wipes, breaks, cancels, changes, losses uint8 }
+type used struct{ appends, crashes, wipes, breaks, cancels, changes, losses, reseeds uint8 }
 
 // pending is what the controller knows that recorded the transition which is pending.
 type pending struct {
@@ -97,6 +97,8 @@ type disk struct {
 	epoch    uint64
 	log      *entry
 	snapshot *entry
+	// importing: its image is not whole.
+	importing bool
 }
 
 // feed is what an owner does for one other copy.
@@ -150,7 +152,7 @@ func (n *node) instance() ident.Instance {
 func (n *node) image() partition.Image {
 	return partition.Image{
 		Partition: thePartition, Promise: n.disk.promise, Role: n.disk.role, RoleEpoch: n.disk.epoch, Tail: n.disk.log.end(),
-		Snapshot: n.disk.snapshot.end(),
+		Snapshot: n.disk.snapshot.end(), Importing: n.disk.importing,
 	}
 }
 
