@@ -288,6 +288,7 @@ func (l *fakeLog) Delete(done func(error)) {
 
 // world is one node in virtual time.
 type world struct {
+	lossy   bool // transitions are accepted losses
 	t       *testing.T
 	sim     *exec.Sim
 	node    *exec.SimNode
@@ -383,6 +384,7 @@ func (w *world) commit(a SealAnswer) {
 	next.Owner = w.local
 	next.Starts = append(slices.Clone(next.Starts), catalog.HistoryStart{
 		Epoch: next.Epoch, Position: a.Tail.Position, Offset: a.Tail.Offset, Link: a.Tail.Link, Node: "n1",
+		Loss: catalog.Loss{Accepted: w.lossy, To: a.Tail.Position},
 	})
 	res := *w.res
 	res.Partitions = []*catalog.Assignment{&next}
