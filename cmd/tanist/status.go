@@ -256,6 +256,9 @@ func placesOf(p admin.Partition, now time.Time) (out []string) {
 		}
 	}
 	for _, c := range p.Copies {
+		if c.Reason != "" {
+			out = append(out, c.Node+": "+c.Reason)
+		}
 		if c.Moved == 0 || !answers(c) {
 			continue
 		}

@@ -155,7 +155,7 @@ func TestPlacesAreTold(t *testing.T) {
 		},
 		Copies: []admin.Copy{
 			{Node: "n1", Role: "owner", Position: 400, Bytes: 8 << 20, Health: "ok"},
-			{Node: "n4", Role: "learner", Position: 100, Bytes: 3 << 19, Moved: ago(2 * time.Second), Health: "ok"},
+			{Node: "n4", Role: "learner", Position: 100, Bytes: 3 << 19, Reason: "it takes an image", Moved: ago(2 * time.Second), Health: "ok"},
 			{Node: "n6", Role: "learner", Moved: ago(2 * time.Second), Health: "unreachable"},
 		},
 	}
@@ -163,6 +163,7 @@ func TestPlacesAreTold(t *testing.T) {
 		"n2 is away since 2026-11-30 11:59:00: its place is kept for another 4m0s, until 12:04:00",
 		"n3 is away since 2026-11-30 11:50:00: its hold is over; n4 learns in its stead",
 		"n5: its node was removed; no node learns in its stead yet",
+		"n4: it takes an image",
 		"n4 has caught up 100 of 400 entries (25 %), 1.5 MiB of 8.0 MiB kept in logs, and came further 2s ago",
 		"yet to do: n4 is learning what the others hold; the copy on n3 is to leave",
 	}

@@ -182,6 +182,9 @@ func (g *gathered) copiesOf(a *catalog.Assignment, unfit func(a *catalog.Assignm
 		default:
 			c.Role, c.Position, c.Offset, c.Durable, c.Health = s.Role, s.Position, s.Offset, s.Durable, healthOf(&answer)
 			c.Moved, c.Bytes = s.Moved, uint64(max(s.Bytes, 0))
+			if node != a.Owner.Node && (s.State == string(replica.Recovering) || s.State == string(replica.Blocked)) {
+				c.Reason = s.Reason
+			}
 			if known && tail > s.Position {
 				c.Lag = tail - s.Position
 			}
@@ -209,7 +212,7 @@ func (g *gathered) copiesOf(a *catalog.Assignment, unfit func(a *catalog.Assignm
 		if !named[node] {
 			add(node, former)
 			last := &out[len(out)-1]
-			last.Role, last.WhyNot = former, "it is none of the partition's copies any more"
+			last.Role, last.CouldLead, last.WhyNot = former, false, "it is none of the partition's copies any more"
 		}
 	}
 	return out

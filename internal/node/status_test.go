@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,5 +105,30 @@ func TestAPartitionWithATransitionIsShownAsMoving(t *testing.T) {
 	g.waits[p] = control.Waiting{Kind: control.WaitTruth, Reason: "a and b differ"}
 	if s, why := g.stateOf(a); s != admin.Blocked || why != "copies contradict each other; a and b differ" {
 		t.Errorf("a contradiction: %s %q", s, why)
+	}
+}
+
+// TestWhyACopyCountsForNothing: what keeps another copy than the owner's from counting is told, and a copy that the catalog names no more is
+// told from those that it does.
+func TestWhyACopyCountsForNothing(t *testing.T) {
+	p := ident.Partition{Incarnation: 1}
+	g := gathered{}
+	for node, s := range map[string]protocol.CopyStatus{
+		"a": {Role: "owner", State: string(replica.Recovering), Reason: "the owner's own"},
+		"b": {Role: "follower", State: string(replica.Recovering), Reason: "it takes an image"},
+		"c": {Role: "follower", State: string(replica.Blocked), Reason: "a checksum"},
+		"d": {Role: "follower", State: string(replica.Waiting), Reason: "no transition"},
+	} {
+		s.Partition = p
+		g.add(node, protocol.StatusAnswer{From: ident.Instance{Node: node}, Items: []protocol.CopyStatus{s}})
+	}
+	a := catalog.Assignment{Partition: p, Owner: ident.Instance{Node: "a"}, Followers: []catalog.Member{{Node: "b"}, {Node: "c"}}}
+	var got []string
+	for _, c := range g.copiesOf(&a, func(*catalog.Assignment, string) string { return "" }) {
+		got = append(got, strings.Join([]string{c.Node, c.Role, c.Reason, c.WhyNot}, "|"))
+	}
+	want := []string{"a|owner||", "b|follower|it takes an image|", "c|follower|a checksum|", "d|former||it is none of the partition's copies any more"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -187,6 +187,8 @@ type Copy struct {
 	Health   string `json:"health"`  // as a node's, or "damaged", "missing" or "unreachable"
 	// Moved is, of a copy that catches up from far, when it last came further, in milliseconds since 1970.
 	Moved int64 `json:"moved,omitempty"`
+	// Reason is why a copy that does not own counts for nothing: it is damaged, or being made of an image.
+	Reason string `json:"reason,omitempty"`
 	// Bytes are kept in its log.
 	Bytes uint64 `json:"bytes"`
 	// CouldLead says whether it could own if the owner was lost now, as far as is known; WhyNot why it could not.
