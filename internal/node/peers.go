@@ -334,7 +334,7 @@ func (n *Node) peersChanged(changes []catalog.Change) {
 			n.box.After(farewell, func() {
 				delete(n.leaving, before.Name)
 				n.setPeers()
-				n.forget(before.Name)
+				n.box.After(farewell, func() { n.forget(before.Name) }) // the last attempt to reach it has failed by then
 			})
 		}
 	}
