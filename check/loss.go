@@ -13,7 +13,8 @@ func (c *Checker) givenUp(r *resource, e Event) {
 		if m.placed && m.offset < e.Offset || !m.confirmed && !m.seen {
 			continue // it stays; or its outcome is still to come, and counts
 		}
-		m.given, m.back, m.known, m.mayVanish = true, false, m.seen, true
+		m.given, m.back, m.known, m.open = true, false, m.seen || m.mayVanish, !m.confirmed
+		m.mayVanish = true
 		if m.placed {
 			delete(r.byOffset, m.offset)
 			m.placed = false
@@ -56,7 +57,7 @@ func (c *Checker) suffixes(r *resource) {
 	for _, id := range r.ids {
 		m := r.messages[id]
 		switch {
-		case !m.given || m.lane == nil:
+		case !m.given || m.lane == nil || m.open:
 		case m.back:
 			if first := gone[m.lane]; first != nil {
 				c.fail(RuleLost, r, first.message, "message %d is gone, and message %d, which channel %d published after it, is not: a loss takes the end of a log",

@@ -46,7 +46,8 @@ type copyOf struct {
 	late     Settlement // the word of a session that was cut off when the message went to another: it may still be heard
 
 	confirmed, refused, seen, kept, mayVanish bool
-	given, back, known                        bool // it was there when a loss was accepted, and may be gone; came since; had come before
+	given, back, known                        bool // it was there when a loss was accepted, and may be gone; came since; had come before, or might be gone already
+	open                                      bool // its publish had no outcome then: it may be given again, and lie elsewhere
 	gave                                      bool // a settlement of it was given, at any time
 }
 

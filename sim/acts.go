@@ -31,10 +31,12 @@ const (
 	// ActReplace takes a node away for longer than followers are waited for, in a cluster that has another: its copies are made there, under
 	// load and while other nodes fail. Of five nodes a second one is then taken away for good.
 	ActReplace Act = "replace"
+	// ActLoss takes two of the three copies of something away, in a cluster of five, and has an operator accept the loss.
+	ActLoss Act = "loss"
 )
 
 // Acts are all acts.
-var Acts = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace}
+var Acts = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace, ActLoss}
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -52,13 +54,21 @@ type stage struct {
 	away []func()
 }
 
+// drawAct is the act that is asked for, or drawn, and what else of it is drawn from.
+func drawAct(o Options) (Act, *rand.Rand) {
+	rng := rand.New(rand.NewPCG(o.Seed, 6))
+	kind := Acts[rng.IntN(len(Acts))]
+	if o.Act != "" {
+		kind = o.Act
+	}
+	return kind, rng
+}
+
 // act plays the act that is asked for, or drawn.
 func (w *world) act() bool {
-	g := &stage{w: w, rng: rand.New(rand.NewPCG(w.opt.Seed, 6))}
-	kind := Acts[g.rng.IntN(len(Acts))]
-	if w.opt.Act != "" {
-		kind = w.opt.Act
-	}
+	g := &stage{w: w}
+	kind, rng := drawAct(w.opt)
+	g.rng = rng
 	if kind == ActNone || w.flipped() {
 		return true
 	}
@@ -84,6 +94,9 @@ func (w *world) act() bool {
 		ok = g.wipe()
 	case ActReplace:
 		ok = g.replace()
+	case ActLoss:
+		w.losses = true
+		ok = g.loss()
 	}
 	if !ok {
 		return false

@@ -8,7 +8,7 @@ func TestActs(t *testing.T) {
 		t.Run(string(a), func(t *testing.T) {
 			t.Parallel()
 			epochs, nodes := uint64(0), 3
-			if a == ActWipe || a == ActReplace {
+			if a != ActWithout && a != ActController && a != ActRelay {
 				nodes = 5
 			}
 			for seed := range uint64(6) {

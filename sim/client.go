@@ -63,6 +63,7 @@ type delivery struct {
 	ref     broker.Ref
 	r       *reader
 	message uint64
+	era     uint64 // the last accepted loss that was known then
 }
 
 type (
@@ -298,13 +299,13 @@ func (c *client) delivered(r *reader, d broker.Delivery) {
 	case r.t.stream():
 		c.w.counts.Read++
 		if !r.noAck {
-			c.held = append(c.held, delivery{d.Ref, r, e.Message})
+			c.held = append(c.held, delivery{d.Ref, r, e.Message, c.w.historyOf(d.Ref.Partition).accepted})
 		}
 	case r.noAck:
 		c.w.see(check.Event{Kind: check.Settle, Resource: r.key, Session: c.id, Message: e.Message, Settlement: check.Accept})
 	default:
 		c.w.counts.Delivered++
-		c.held = append(c.held, delivery{d.Ref, r, e.Message})
+		c.held = append(c.held, delivery{d.Ref, r, e.Message, c.w.historyOf(d.Ref.Partition).accepted})
 	}
 }
 

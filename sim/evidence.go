@@ -87,6 +87,7 @@ var grounds = []struct {
 	{"never heard", ended | broken | silenced},
 	{"its journal cannot sync", diskBroke},
 	{"its sync has stalled", stalled},
+	{"accepted loss", ^harm(0)},
 	{" promised epoch ", ^harm(0)}, // a transition that somebody began was not finished: whoever owns meanwhile need have done nothing
 }
 

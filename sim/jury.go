@@ -26,6 +26,8 @@ type history struct {
 	owners      map[uint64]string     // who confirmed something, by epoch
 	newest      *catalog.Assignment   // that any node knows of
 	needs       int                   // copies that must hold what is confirmed, by it
+	accepted    uint64                // epoch of the last accepted loss that is known
+	from        uint64                // offset that it begins at
 }
 
 // holding is one copy's log.
@@ -163,6 +165,7 @@ func (h *history) confirms(by *host, epoch uint64, position uint64) {
 	if by.node == nil || h.w.failed() {
 		return
 	}
+	h.looks(by)
 	if who := h.owners[epoch]; who == "" {
 		h.owners[epoch] = by.instance()
 	} else if who != by.instance() {
@@ -238,6 +241,7 @@ func (h *history) assigned(r *catalog.Resource, a *catalog.Assignment) {
 		return
 	}
 	h.newest = a
+	h.gaveUp(a, r.Name)
 	policy, err := h.w.judged(a)
 	if err != nil {
 		h.w.fail("%s: %v", h.name(), err)
@@ -279,6 +283,11 @@ func (h *history) agree(by *host, own *holding, position uint64) {
 
 // cuts judges that a copy drops its end.
 func (h *history) cuts(s *site, position uint64) {
+	h.looks(s.host)
+	if position == 0 && h.accepted > 0 && s.host != nil && !h.newest.Member(s.host.node.Local().Store) {
+		h.in(s.witness).imported(batch.Tail{}) // its state lies beyond an accepted loss: it counts for nothing, and is made anew (design 2 §1)
+		return
+	}
 	for _, m := range h.in(s.witness).cut(position) {
 		if l, ok := h.links[m.tail.Position]; ok && l == m.tail.Link {
 			h.w.fail("%s: %s cuts to position %d, and %d was confirmed", h.name(), s.name, position, m.tail.Position)
@@ -314,6 +323,7 @@ func (c *holding) published(producer, upTo uint64) (uint64, bool) {
 // heard judges what an owner says to a gateway.
 func (m *mouth) heard(msg any) {
 	h := m.e.w.historyOf(m.e.p)
+	h.looks(m.e.h)
 	own := h.copies[m.e.h.site.witness]
 	if own == nil {
 		return // of memory

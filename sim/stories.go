@@ -20,14 +20,16 @@ func (g *stage) replace() bool {
 		return true
 	}
 	w.operator.set(catalog.FollowerLossHold, "1s")
+	w.operator.set(catalog.LearnerRate, "0") // so that it is known for how long a copy may take
 	s := w.sites[g.rng.IntN(len(w.sites))]
+	five := w.fiveVote()
 	g.take(s)
 	g.disturbLater(s)
 	if !w.awaitFor("other copies in the place of those on "+s.name, replacesWithin, w.now(func() bool { return w.places(s) == "" })) {
 		return false
 	}
 	w.say("REPLACED %s", s.name)
-	if len(w.sites) < 5 || !g.served("service without "+s.name, s) {
+	if !five || !g.served("service without "+s.name, s) {
 		return !w.failed()
 	}
 	next := s.other(g.rng.Uint64())

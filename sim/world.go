@@ -22,6 +22,7 @@ type world struct {
 	restless bool                   // a disturbance is not over
 	still    time.Duration          // since when nothing disturbs
 	operator *operator
+	losses   bool // a loss may be accepted
 	sites    []*site
 	storage  storage.Options
 	// snapshots is after how many entries a state is saved.
@@ -95,7 +96,9 @@ func newWorld(opt Options) *world {
 	for _, t := range w.targets {
 		t.gone = true
 	}
-	w.makeProducers()
+	if act, _ := drawAct(opt); act != ActLoss { // what a program knows to be stored, and is gone, it does not give again
+		w.makeProducers()
+	}
 	w.operator = newOperator(w)
 	return w
 }
@@ -221,6 +224,9 @@ func describe(e check.Event) string {
 
 // handIn notes that a client gave a final settle to its gateway.
 func (c *client) handIn(d delivery, as check.Settlement) {
+	if c.w.stale(d) {
+		return
+	}
 	e := c.w.earsOf(d.ref.Partition)
 	e.handed = append(e.handed, handed{message: d.message, as: as, offset: d.ref.Offset, gateway: c.host.gateway(c.shard)})
 }

@@ -42,7 +42,7 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 				o.opt.Faults = append(o.opt.Faults, sim.Fault(f))
 			}
 			if o.opt.Act = sim.Act(o.act); o.act != "" && !slices.Contains(sim.Acts, o.opt.Act) {
-				return fmt.Errorf("--act %s: the acts are none, without, controller, relay, wipe, replace", o.act)
+				return fmt.Errorf("--act %s: the acts are none, without, controller, relay, wipe, replace, loss", o.act)
 			}
 			return o.run(c, c.Flags().Changed("seed"))
 		},
@@ -56,7 +56,7 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all), or none: "+faultNames(1)+"; with --nodes: "+faultNames(3))
 	p.IntSliceVar(&o.opt.Skip, "skip", nil, "places in the plan of faults to leave out")
 	p.IntVar(&o.opt.Clients, "clients", 0, "how many clients work at a time (default: drawn)")
-	p.StringVar(&o.act, "act", "", "what a cluster goes through after the faults (default: drawn): none, without, controller, relay, wipe, replace")
+	p.StringVar(&o.act, "act", "", "what a cluster goes through after the faults (default: drawn): none, without, controller, relay, wipe, replace, loss")
 	p.BoolVar(&o.opt.Small, "small", false, "fewer resources and clients, for a shorter time")
 	p.BoolVar(&o.verbose, "verbose", false, "print what happens")
 	jsonFlag(c, &o.json)
