@@ -64,6 +64,12 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		"a deposed owner comes back": {Seed: 67556929003896, Nodes: 3},
 		// A node that had just started, and led, had not read its catalog yet and took every other voter for one without a node.
 		"a leader without a catalog": {Seed: 6285, Nodes: 3, Small: true},
+		// A copy that had said twice where it stands was read for twice, and the answer that came late ended the feed.
+		"a late read": {Seed: 1051, Nodes: 4, Small: true, Faults: []Fault{FaultWish, FaultKill}},
+		// What was admitted before a copy left waited for one that was away.
+		"a copy leaves, another is away": {Seed: 1069, Nodes: 5, Small: true, Faults: []Fault{FaultWish, FaultDrain, FaultCut, FaultWipe}},
+		// A copy that its owner had give up its log, twice over, was taken for one that had lost it.
+		"reseeded twice": {Seed: 3036, Nodes: 5, Small: true, Act: ActReplace},
 	} {
 		t.Run(what, func(t *testing.T) { show(t, Run(opt)) })
 	}
