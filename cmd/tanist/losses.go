@@ -85,7 +85,8 @@ func newAcceptLoss() *cobra.Command {
 		Use: "accept-loss RESOURCE --plan HASH --reason TEXT", Short: "Give up on the missing copies of a queue or stream, as planned", Args: cobra.ExactArgs(1),
 		Long: `Has a queue or stream go on without copies that are missing, as "tanist plan accept-loss" has shown. What only they held is gone: it is refused if
 the plan is another by now. A missing node that could go on by itself must be named with --stopped: make sure that it is, for its clients would
-be told that messages are safe which nobody will see. When a missing copy returns it follows the new owner; what it held beyond is cut
+be told that messages are safe which nobody will see. Where its lease fences it (setting fence_on_lease_expiry) that is not needed once the lease
+is over; until then the answer says for how long to wait. When a missing copy returns it follows the new owner; what it held beyond is cut
 from it, and kept aside where the copy had owned ("tanist inspect" finds it).`,
 		Example: "  tanist accept-loss orders --plan 5d1f0c9a4be27a33 --reason 'disks of n1 and n2 burnt' --stopped n1,n2",
 		RunE: func(c *cobra.Command, args []string) error {
