@@ -160,7 +160,7 @@ func TestALossIsAcceptedAndTheCopiesThatReturnFollow(t *testing.T) {
 	}{"killed": {20, false}, "killed with snapshots": {200, false}, "cut off": {20, true}, "cut off with snapshots": {200, true}} {
 		t.Run(name, func(t *testing.T) {
 			b := bereave(t, 11, x.messages, x.cutOff)
-			plan := b.loss(0, b.q, protocol.LossAsk{})
+			plan, waited := b.loss(0, b.q, protocol.LossAsk{}), b.assignment(0, b.q).Version
 			done := b.loss(0, b.q, protocol.LossAsk{Execute: true, Plan: plan.Hash, Reason: "two disks are gone", Stopped: b.lost})
 			if done.Refused != "" || done.Transition == "" {
 				t.Fatalf("not accepted: %+v", done)
@@ -172,6 +172,9 @@ func TestALossIsAcceptedAndTheCopiesThatReturnFollow(t *testing.T) {
 			start := a.Starts[len(a.Starts)-1]
 			if a.Owner.Node != b.nodes[b.survivor].name || a.Epoch != 2 || !start.Loss.Accepted || start.Position != plan.Position || start.Loss.To != plan.To {
 				t.Fatalf("the assignment is %+v", a)
+			}
+			if a.Version != waited+1 {
+				t.Errorf("the assignment was changed %d times", a.Version-waited)
 			}
 			b.back()
 			b.await("two followers", func() bool { return len(b.assignment(0, b.q).Followers) == 2 })

@@ -317,7 +317,7 @@ func (c *Controller) cause(a *catalog.Assignment) (why control.Reason) {
 		why = control.Reason{}
 		c.lookAgain()
 	}
-	if x := c.losses[a.Partition]; x != nil && x.begun && why.Why == control.NoReason {
+	if x := c.losses[a.Partition]; x != nil && x.begun && (x.epoch == 0 || a.Epoch < x.epoch) && why.Why == control.NoReason {
 		why = control.Reason{Why: control.LossAccepted, Text: control.AcceptedCause(x.Reason)}
 	}
 	return why
