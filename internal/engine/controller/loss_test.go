@@ -3,8 +3,13 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/queue"
 )
 
 // ask asks about a loss, and gives what has been answered by the time that nothing is left to do.
@@ -53,4 +58,39 @@ func TestWhatIsAskedAboutALossIsAnsweredOnce(t *testing.T) {
 		t.Fatalf("of a node that does not lead: %+v", o)
 	}
 	w.sim.RunFor(2 * lossWithin)
+}
+
+// The furthest copy answers while the other that could is missing, and is lost before that is back: nobody is left who could say its links. What
+// waits says that it waits for that copy, and can be given up.
+func TestACopyThatAnsweredAndWasLostIsMissing(t *testing.T) {
+	w := newQuartet(t)
+	w.c.Apply(w.do(catalog.DeleteResource(catalog.DefaultVHost, "q", w.p.Incarnation, 1)))
+	member := func(n string) catalog.Member { return catalog.Member{Node: n, Store: run(n, 1).Store} }
+	changes := w.do(catalog.DeclareResource(catalog.Resource{
+		VHost: catalog.DefaultVHost, Name: "r", Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{}, Policy: "majority_durable",
+	}, run("two", 1), []catalog.Member{member("three"), member("four")}, 1))
+	w.p = w.state.View().AllResources()[0].Partitions[0].Partition
+	w.tails["three"] = batch.Tail{Epoch: 1, Position: 20, Offset: 20, Link: batch.Link{2}}
+	w.tails["four"] = w.tails["one"]
+	w.c.Apply(changes)
+	w.lose("four", control.Reset, control.Refused)
+	w.sim.RunFor(time.Second)
+	w.lose("two", control.Reset, control.Refused)
+	w.sim.RunFor(10 * time.Millisecond)
+	w.lose("three", control.Reset, control.Refused)
+	w.mute["four"] = false
+	w.revive("four")
+	w.sim.RunFor(100 * time.Millisecond)
+
+	var waits []Waiting
+	w.c.Waits(func(l []Waiting) { waits = l })
+	var loss *LossOutcome
+	w.c.Loss(LossRequest{Partition: w.p}, func(o LossOutcome) { loss = &o })
+	w.sim.RunFor(2 * time.Second)
+	if len(waits) != 1 || !strings.Contains(waits[0].String(), "1 of 2 answers needed; missing: three, two") {
+		t.Errorf("waits: %v", waits)
+	}
+	if loss == nil || loss.Refused != "" || loss.Plan.Against != "" || loss.Plan.Candidate != run("four", 1) {
+		t.Errorf("plan of a loss: %+v", loss)
+	}
 }

@@ -148,13 +148,13 @@ func (c *Controller) askAgain(node string) {
 	}
 }
 
-// unasked notes that a node will not answer what it was asked. What it has answered counts no more while the choice is open: it could neither
-// say its links nor own.
+// unasked notes that a node will not answer what it was asked. What it has answered counts no more while the choice is open, for others too: it
+// could neither say its links nor own.
 func (c *Controller) unasked(node string) {
 	for _, p := range c.partitions() {
 		t := c.open[p]
 		for _, m := range t.members {
-			if m.member.Node == node && (m.answer == nil || t.step == sealing) {
+			if m.member.Node == node && (m.answer == nil || t.step == sealing || t.step == waiting) {
 				m.asked, m.answer, t.linksAsked = false, nil, nil
 				c.toChoose = append(c.toChoose, t)
 			}

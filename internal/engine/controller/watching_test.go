@@ -93,7 +93,10 @@ func (w *trio) control() {
 			}
 			return 0
 		},
-		Links: func(_ string, _ ident.Partition, at []uint64, done func(map[uint64]batch.Link)) {
+		Links: func(node string, _ ident.Partition, at []uint64, done func(map[uint64]batch.Link)) {
+			if w.mute[node] {
+				return
+			}
 			links := map[uint64]batch.Link{}
 			for _, x := range at {
 				links[x] = batch.Link{1}
