@@ -32,8 +32,8 @@ func (n *SimNode) Loop(i int) Loop { return n.shared[i] }
 // meanwhile is not seen before the round's end. A crash in between loses it, as it loses the news of a sync that had just ended.
 func (n *SimNode) Dedicated(name string) Loop { return n.loop(name, true) }
 
-// SetLatency says how long a round of a dedicated loop takes, or a call to Block in it. Without it, with nil, a round takes 20 µs to 2 ms,
-// and what is under way comes back.
+// SetLatency says how long a call to Block takes. Without it, with nil, that is no time, and what is under way comes back. A round without
+// such a call takes 20 µs to 2 ms.
 func (n *SimNode) SetLatency(f func(*rand.Rand) time.Duration) {
 	n.latency = f
 	for _, l := range n.all {
@@ -103,6 +103,11 @@ func (n *SimNode) delay() time.Duration {
 	if n.latency != nil {
 		return n.latency(n.sim.rng)
 	}
+	return n.usual()
+}
+
+// usual is how long a round takes.
+func (n *SimNode) usual() time.Duration {
 	return 20*time.Microsecond + time.Duration(n.sim.rng.Int64N(int64(2*time.Millisecond)))
 }
 
@@ -298,7 +303,7 @@ func (l *simLoop) block() {
 	l.busy = true
 	d := time.Duration(0)
 	if !l.slept {
-		d = l.node.delay()
+		d = l.node.usual() // it made no call that blocks for long
 	}
 	l.slept = false
 	l.alarm = l.sim.at(l.sim.now+d, true, func() {
