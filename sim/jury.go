@@ -176,11 +176,11 @@ func (h *history) confirms(by *host, epoch uint64, position uint64) {
 		return
 	}
 	own := h.in(by.site.witness)
+	if position <= own.base.Position {
+		return // within what an image was of
+	}
 	m, ok := own.at(position, true)
 	if !ok {
-		if position <= own.base.Position {
-			return
-		}
 		h.w.fail("%s: %s confirms position %d and holds nothing there", h.name(), by.instance(), position)
 		return
 	}
