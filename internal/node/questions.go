@@ -246,6 +246,6 @@ func copyStatus(s *replica.Status) protocol.CopyStatus {
 	return protocol.CopyStatus{
 		Partition: s.Partition, Role: s.Role, State: string(s.State), Reason: s.Reason, Epoch: s.Epoch, Position: s.Position, Offset: s.Offset,
 		Durable: s.Durable, Confirmed: s.Confirmed, Messages: s.Messages, Ready: s.Ready, Unsettled: s.Unsettled, Consumers: s.Consumers,
-		Bytes: s.Bytes, Staged: s.Staged, DeadLetters: s.DeadLetters, Stuck: s.Stuck, Moved: s.Moved, Feeds: feeds,
+		Bytes: s.Bytes, Staged: s.Staged, DeadLetters: s.DeadLetters, Stuck: s.Stuck, Moved: s.Moved, Kept: s.Kept, Feeds: feeds,
 	}
 }

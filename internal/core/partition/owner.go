@@ -83,6 +83,13 @@ func (c *Copy) Renews(from ident.StoreID) {
 	c.progress = slices.DeleteFunc(c.progress, func(p Progress) bool { return p.Store == from })
 }
 
+// Keep forgets what copies said that have no place in this owner's assignment any more: one that is named again begins as any other, maybe
+// from nothing, and is taken at its new word alone.
+func (c *Copy) Keep(named func(ident.StoreID) bool) {
+	c.progress = slices.DeleteFunc(c.progress, func(p Progress) bool { return !named(p.Store) })
+	c.doubted = slices.DeleteFunc(c.doubted, func(s ident.StoreID) bool { return !named(s) })
+}
+
 // Place is where another copy's log ends, seen from this one.
 type Place uint8
 

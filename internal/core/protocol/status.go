@@ -53,6 +53,7 @@ type CopyStatus struct {
 	DeadLetters uint64
 	Stuck       string // why the last dead letter was kept
 	Moved       int64  // of a learner: when it last came further, milliseconds since 1970
+	Kept        int64  // of a former copy: until when its data is kept, milliseconds since 1970; 0: for now
 	// Feeds are, of an owner, the copies that take what it sends.
 	Feeds []FeedStatus
 }
@@ -99,7 +100,7 @@ func (c *coder) statusAnswer(m *StatusAnswer) {
 	c.i64(&m.Wall)
 	c.i64(&m.CertificateEnds)
 	c.u64(&m.Lease)
-	l := list(c, &m.Items, 19)
+	l := list(c, &m.Items, 20)
 	for i := range l {
 		c.copyStatus(&l[i])
 	}
@@ -128,6 +129,7 @@ func (c *coder) copyStatus(s *CopyStatus) {
 	c.u64(&s.DeadLetters)
 	c.text(&s.Stuck)
 	c.i64(&s.Moved)
+	c.i64(&s.Kept)
 	l := list(c, &s.Feeds, 2)
 	for i := range l {
 		c.name(&l[i].Node)

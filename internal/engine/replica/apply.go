@@ -46,12 +46,10 @@ func (m *Manager) resource(res *catalog.Resource) {
 	for _, a := range res.Partitions {
 		role, ok := partition.RoleOf(a, m.env.Local)
 		if !ok {
-			if r := m.find(a.Partition); r != nil || m.known(a.Partition) {
-				m.assign(res, a, partition.None)
-			}
+			m.assign(res, a, partition.None, false)
 			continue
 		}
-		m.assign(res, a, role)
+		m.assign(res, a, role, true)
 	}
 }
 
@@ -61,10 +59,23 @@ func (m *Manager) known(p ident.Partition) bool {
 	return m.unowned[p] != nil
 }
 
-func (m *Manager) assign(res *catalog.Resource, a *catalog.Assignment, role partition.Role) {
-	r, err := m.obtain(a.Partition)
+// assign tells a replica what the catalog says of it. One that is not there is made if named says that the assignment names this store.
+func (m *Manager) assign(res *catalog.Resource, a *catalog.Assignment, role partition.Role, named bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if named || m.all[a.Partition] != nil || m.unowned[a.Partition] != nil {
+		m.assignLocked(res, a, role)
+	}
+}
+
+func (m *Manager) assignLocked(res *catalog.Resource, a *catalog.Assignment, role partition.Role) {
+	r, err := m.obtainLocked(a.Partition)
 	if err != nil {
 		trace.Error(m.env.Trace, "replica.create.failed", slog.String("partition", a.Partition.String()), slog.String("error", err.Error()))
+		return
+	}
+	if _, goes := m.going[a.Partition]; goes {
+		m.going[a.Partition] = &assignment{res, a, role}
 		return
 	}
 	r.box.Post(assignment{res, a, role})
@@ -77,6 +88,10 @@ func (m *Manager) obtain(p ident.Partition) (*replica, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.obtainLocked(p)
+}
+
+func (m *Manager) obtainLocked(p ident.Partition) (*replica, error) {
 	if r := m.all[p]; r != nil {
 		return r, nil
 	}
@@ -120,6 +135,7 @@ func (m *Manager) remove(res *catalog.Resource) {
 		r, log := m.all[a.Partition], m.unowned[a.Partition]
 		delete(m.all, a.Partition)
 		delete(m.unowned, a.Partition)
+		delete(m.going, a.Partition)
 		m.mu.Unlock()
 		if r != nil {
 			r.box.Post(deleted{})
@@ -135,6 +151,38 @@ func (m *Manager) dropped(p ident.Partition) func(error) {
 		if err != nil {
 			trace.Warn(m.env.Trace, "replica.delete.failed", slog.String("partition", p.String()), slog.String("error", err.Error()))
 		}
+	}
+}
+
+// retires keeps the assignments that come from now on for when the copy of a replica is dropped.
+func (m *Manager) retires(r *replica) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all[r.id] != r {
+		return // its resource was deleted
+	}
+	if m.going == nil {
+		m.going = map[ident.Partition]*assignment{}
+	}
+	m.going[r.id] = nil
+}
+
+// retire forgets a replica whose copy has been dropped, and which has seen all that was sent there. Where the newest assignment names the store
+// again, a replica is made that begins with nothing.
+func (m *Manager) retire(r *replica) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all[r.id] != r {
+		return
+	}
+	newest := m.going[r.id]
+	delete(m.all, r.id)
+	delete(m.going, r.id)
+	if newest == nil {
+		newest = &assignment{res: r.res, a: r.want}
+	}
+	if role, named := partition.RoleOf(newest.a, m.env.Local); named {
+		m.assignLocked(newest.res, newest.a, role)
 	}
 }
 
@@ -186,8 +234,16 @@ func (m *Manager) node(n *catalog.Node) {
 // setting takes note of a setting.
 func (m *Manager) setting(c catalog.Change) {
 	t := *m.tunables.Load()
-	if t.Follow(c) {
-		m.tunables.Store(&t)
+	hold := t.FollowerLossHold
+	if !t.Follow(c) {
+		return
+	}
+	m.tunables.Store(&t)
+	if t.FollowerLossHold == hold {
+		return
+	}
+	for _, r := range m.sorted() {
+		r.box.Post(call{r.lookFormer})
 	}
 }
 

@@ -113,6 +113,7 @@ type Status struct {
 	DeadLetters uint64
 	Stuck       string
 	Moved       int64 // of a learner, or a follower that takes an image: when it last came further, wall time in milliseconds since 1970
+	Kept        int64 // of a former copy: until when its data is kept, wall time as above; 0: for now
 	// Feeds are, of an owner, the copies that take what it sends, and up to where they hold it durably.
 	Feeds []FeedStatus
 }

@@ -83,6 +83,9 @@ func openStore(d *disk, x exec.Executor) *fakeStore {
 }
 
 func (s *fakeStore) Create(p ident.Partition) (Log, error) {
+	if s.d.copies[p] != nil {
+		return nil, errors.New("there is one, or its deletion is not done")
+	}
 	c := &diskCopy{image: partition.Image{Partition: p}, pages: map[uint32][]byte{}}
 	s.d.copies[p] = c
 	l := &fakeLog{s: s, c: c}

@@ -88,6 +88,7 @@ func (r *replica) setFeeds(a *catalog.Assignment) {
 		}
 	}
 	r.feeds = next
+	r.copy.Keep(a.Names)
 	r.reach()
 }
 
@@ -463,7 +464,7 @@ func (r *replica) followed() bool {
 			n++
 		}
 	}
-	return n >= r.w || len(r.feeds) == 0
+	return n >= int(r.w) || len(r.feeds) == 0
 }
 
 // cutOff reports whether an owner has reached too few copies for so long that it must not deliver.
@@ -475,7 +476,7 @@ func (r *replica) broken() string {
 	if r.w <= 1 || len(r.feeds) == 0 {
 		return ""
 	}
-	if n := r.reachable(); n < r.w {
+	if n := r.reachable(); n < int(r.w) {
 		return fmt.Sprintf("%d of the %d copies that a confirm needs can be reached", n, r.w)
 	}
 	return ""

@@ -2,15 +2,18 @@ package replica
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// follows reports whether the copy follows or learns.
+// follows reports whether the copy follows or learns. A former one does not, whatever its role was: it must not come to be admitted again on
+// what it holds, unless it has read that it learns.
 func (r *replica) follows() bool {
 	role := r.copy.Role()
-	return (role == partition.Follower || role == partition.Learner) && r.want != nil && !r.copy.Applying()
+	return (role == partition.Follower || role == partition.Learner) && r.want != nil && r.former == nil && !r.copy.Applying()
 }
 
 // assumed is called when the copy has begun to follow or to learn.
@@ -131,4 +134,79 @@ func (r *replica) flushFollower(stirred bool) {
 		r.side.keep(r, r.now())
 		r.setTimer()
 	}
+}
+
+// former is about a copy that the newest assignment does not name: it follows nobody, nobody reads here, and in a while its data goes.
+type former struct {
+	partition.Former
+	cancel func() bool
+	until  int64 // wall time in ms when the data goes, for people; 0: not yet known
+	ended  bool  // the replica has ended, and the log is being deleted
+}
+
+// stop ends the wait, as far as it is a timer.
+func (f *former) stop() {
+	if f.cancel != nil {
+		f.cancel()
+		f.cancel = nil
+	}
+}
+
+// leave notes whether the newest assignment names this store, and reports whether the replica has ended: one that is named again is made anew.
+func (r *replica) leave() (ended bool) {
+	f := r.former
+	switch named := r.want.Names(r.m.env.Local.Store); {
+	case f != nil && f.ended:
+		return true // it is on its way since before
+	case named && f != nil:
+		f.stop()
+		r.former = nil
+	case !named && f == nil:
+		r.former = &former{}
+		r.endReading("this copy is none of the partition's any more")
+	}
+	r.lookFormer()
+	return r.former != nil && r.former.ended
+}
+
+// lookFormer drops the data of a former copy, or sets a timer to look again.
+func (r *replica) lookFormer() {
+	f := r.former
+	if f == nil || f.ended || r.stopping() {
+		return
+	}
+	f.stop()
+	drop, wait := f.Look(r.copy.Rests(r.want, r.m.env.Local.Store), r.m.env.Clock.Mono(), r.m.tunables.Load().FollowerLossHold)
+	f.until = 0
+	switch {
+	case drop:
+		r.dropFormer()
+	case f.Waits():
+		f.until = r.now() + wait.Milliseconds()
+		f.cancel = r.box.After(wait, call{func() {
+			if r.former == f {
+				r.lookFormer()
+			}
+		}})
+	}
+}
+
+// dropFormer ends the replica and drops what its copy holds, as if its resource were deleted. What storage cannot do any more is begun again
+// by the node's next run.
+func (r *replica) dropFormer() {
+	f := r.former
+	f.ended = true
+	bytes, _ := r.log.Size()
+	trace.Info(r.m.env.Trace, "copy.left", r.attr(), slog.Int64("bytes", bytes), slog.Uint64("version", r.want.Version))
+	r.m.retires(r)
+	told := r.m.dropped(r.id)
+	r.finish("its place is another copy's", func(err error) {
+		told(err)
+		if err == nil {
+			r.box.Post(call{func() {
+				r.m.formers.Add(1)
+				r.m.retire(r)
+			}})
+		}
+	})
 }

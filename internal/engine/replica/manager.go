@@ -29,6 +29,8 @@ type Manager struct {
 	mu      sync.RWMutex
 	all     map[ident.Partition]*replica
 	unowned map[ident.Partition]Log // found in the store; the catalog has not spoken of them
+	// going are the replicas of former copies that are being dropped, with the newest assignment since, if there was one.
+	going   map[ident.Partition]*assignment
 	stopped bool
 	held    atomic.Pointer[string]    // why publishes are held; nil: they are not
 	peers   map[string]ident.Instance // that there is a session with, by node
@@ -45,6 +47,7 @@ type Manager struct {
 	recovering atomic.Int64
 	duplicates atomic.Uint64
 	expired    atomic.Uint64
+	formers    atomic.Uint64
 }
 
 // Duplicates counts the publishes that were stored already under their number, those that a gateway sent again included.
@@ -53,6 +56,9 @@ func (m *Manager) Duplicates() uint64 { return m.duplicates.Load() }
 // Expired counts the messages whose time to live ended while they were ready. One is counted again where its end was decided and the owner
 // was lost before that was stored.
 func (m *Manager) Expired() uint64 { return m.expired.Load() }
+
+// FormersDropped counts the former copies whose data was dropped here.
+func (m *Manager) FormersDropped() uint64 { return m.formers.Load() }
 
 // lane is what the replicas of one shared loop have in common. Only that loop touches it, so that none of it is needed per replica.
 type lane struct {

@@ -47,7 +47,7 @@ func (r *replica) readHere(m protocol.Read) {
 func (r *replica) unreadable(m *protocol.Read) string {
 	s, ok := r.side.(*streamSide)
 	switch {
-	case r.phase != warm || r.copy.Role() != partition.Follower || r.stopping():
+	case r.phase != warm || r.copy.Role() != partition.Follower || r.former != nil || r.stopping():
 		return "this copy does not follow, or not yet"
 	case !ok:
 		return "a queue is read from its owner"

@@ -30,7 +30,7 @@ type replica struct {
 	regained  regained  // the last that it took in
 	reignFrom uint64    // offset at which the epoch began
 	toTell    telling   // of the change of owner that this one's epoch began with
-	w         int       // copies that a confirm needs, this one included
+	w         int32     // copies that a confirm needs, this one included
 	inlets    []*inlet  // of an owner, as producers, applied and side are
 	first     [1]*inlet // where inlets begins: a list of its own would be one more place to reach for
 	asked     *asked    // nil: nobody has waited for an answer
@@ -65,6 +65,7 @@ type replica struct {
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last
 	local    *reading // nil: nobody reads here
+	former   *former  // nil: the newest assignment names this store, or there is none yet
 	moved    int64    // of a learner: wall time in ms when it last came further
 
 	forgetEnd uint64 // position after the last event that says which producers go

@@ -18,8 +18,11 @@ func (r *replica) assign(m assignment) {
 	if r.want != nil && m.a.Version < r.want.Version {
 		return
 	}
-	before := r.want
+	before, was := r.want, r.former != nil
 	r.res, r.want = m.res, m.a
+	if r.leave() {
+		return
+	}
 	if d := r.copy.Damaged(); d != "" {
 		r.reason = d
 	}
@@ -47,13 +50,16 @@ func (r *replica) assign(m assignment) {
 	}
 	if m.role == partition.Owner && r.copy.Role() == partition.Owner && r.copy.Epoch() == m.a.Epoch {
 		r.lowers(before.Policy, sets[0])
-		r.w = sets[0].W
+		r.w = int32(sets[0].W)
 		r.setFeeds(m.a)
 		sets = r.joint(sets)
 	} // else the other copies are known once the epoch has begun here
-	r.w = sets[0].W
+	r.w = int32(sets[0].W)
 	a := partition.Assignment{Epoch: m.a.Epoch, Role: m.role, Starts: m.a.Starts, Sets: sets}
 	r.step(func(fx *partition.Effects) { r.copy.Assign(a, fx) })
+	if was && r.follows() {
+		r.sayStanding() // in the role that it had: nothing else says so
+	}
 }
 
 // expected counts the replica among those that are to serve soon.
@@ -250,24 +256,35 @@ func (r *replica) unload() {
 
 // deleted ends the replica: the catalog has dropped the resource.
 func (r *replica) deleted() {
+	if r.former != nil && r.former.ended {
+		return
+	}
 	for _, in := range r.inlets {
 		in.reply.Send(protocol.NotServing{Partition: r.id, Stream: in.stream, Gone: true, Reason: "deleted"})
 		in.dead = true
 	}
 	r.forgetInlets()
-	r.closeOwner("deleted")
+	r.finish("deleted", r.m.dropped(r.id))
+}
+
+// finish ends the replica and drops its copy. dropped is told what came of that.
+func (r *replica) finish(reason string, dropped func(error)) {
+	r.closeOwner(reason)
 	r.arrived()
-	r.reason = "deleted"
+	if r.former != nil {
+		r.former.stop()
+	}
+	r.reason = reason
 	if w := r.asked; w != nil {
 		for _, s := range w.seals {
 			a := r.sealAnswer(s.SealRequest)
-			a.Refused = "deleted"
+			a.Refused = reason
 			s.done(a)
 		}
 		w.seals = nil
 	}
-	r.log.Delete(r.m.dropped(r.id))
-	r.step(func(fx *partition.Effects) { r.copy.Fail("deleted", fx) })
+	r.log.Delete(dropped)
+	r.step(func(fx *partition.Effects) { r.copy.Fail(reason, fx) })
 	r.m.promised(r.id, 0)
 	r.endStop()
 }
@@ -302,6 +319,9 @@ func (r *replica) status() Status {
 	}
 	if c.Role() == partition.Learner {
 		s.Moved = r.moved
+	}
+	if f := r.former; f != nil {
+		s.Kept = f.until
 	}
 	for _, f := range r.feeds {
 		if f.Standing() && !f.doubted {

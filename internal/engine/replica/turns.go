@@ -41,5 +41,5 @@ func (r *replica) short() bool {
 			n++
 		}
 	}
-	return n < r.w
+	return n < int(r.w)
 }
