@@ -268,6 +268,13 @@ func placesOf(p admin.Partition, now time.Time) (out []string) {
 		}
 		out = append(out, text+fmt.Sprintf(", and came further %v ago", max(0, now.Sub(time.UnixMilli(c.Moved))).Round(time.Second)))
 	}
+	for _, c := range p.Copies {
+		if c.Kept != 0 {
+			until := time.UnixMilli(c.Kept)
+			out = append(out, fmt.Sprintf("%s has no place any more: its copy (%s) is kept for another %v, until %s",
+				c.Node, mebibytes(c.Bytes), max(0, until.Sub(now)).Round(time.Second), until.Format(time.TimeOnly)))
+		}
+	}
 	if len(p.Changing) > 0 {
 		out = append(out, "yet to do: "+strings.Join(p.Changing, "; "))
 	}

@@ -157,6 +157,8 @@ func TestPlacesAreTold(t *testing.T) {
 			{Node: "n1", Role: "owner", Position: 400, Bytes: 8 << 20, Health: "ok"},
 			{Node: "n4", Role: "learner", Position: 100, Bytes: 3 << 19, Reason: "it takes an image", Moved: ago(2 * time.Second), Health: "ok"},
 			{Node: "n6", Role: "learner", Moved: ago(2 * time.Second), Health: "unreachable"},
+			{Node: "n7", Role: "former", Position: 300, Bytes: 6 << 20, Kept: ago(-90 * time.Second), Health: "ok"},
+			{Node: "n8", Role: "former", Position: 300, Bytes: 6 << 20, Health: "damaged"},
 		},
 	}
 	want := []string{
@@ -165,6 +167,7 @@ func TestPlacesAreTold(t *testing.T) {
 		"n5: its node was removed; no node learns in its stead yet",
 		"n4: it takes an image",
 		"n4 has caught up 100 of 400 entries (25 %), 1.5 MiB of 8.0 MiB kept in logs, and came further 2s ago",
+		"n7 has no place any more: its copy (6.0 MiB) is kept for another 1m30s, until 12:01:30",
 		"yet to do: n4 is learning what the others hold; the copy on n3 is to leave",
 	}
 	if got := placesOf(p, now); !slices.Equal(got, want) {

@@ -181,7 +181,7 @@ func (g *gathered) copiesOf(a *catalog.Assignment, unfit func(a *catalog.Assignm
 			c.Health = "missing"
 		default:
 			c.Role, c.Position, c.Offset, c.Durable, c.Health = s.Role, s.Position, s.Offset, s.Durable, healthOf(&answer)
-			c.Moved, c.Bytes = s.Moved, uint64(max(s.Bytes, 0))
+			c.Moved, c.Kept, c.Bytes = s.Moved, s.Kept, uint64(max(s.Bytes, 0))
 			if node != a.Owner.Node && (s.State == string(replica.Recovering) || s.State == string(replica.Blocked)) {
 				c.Reason = s.Reason
 			}

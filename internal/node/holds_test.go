@@ -12,6 +12,7 @@ import (
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/stream"
 	"github.com/tanist/tanist/internal/engine/replica"
+	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
@@ -256,4 +257,51 @@ func TestReadersOfACopyThatLeavesGoOn(t *testing.T) {
 	if n := v.dense(0); n != uint64(l.sent) {
 		t.Fatalf("read %d of %d", n, l.sent)
 	}
+}
+
+// TestAFormerCopyGoes: a copy leaves, and stays on its node's disk for ten seconds, since the hold is shorter, and no longer, restarts included. The same node learns again in the
+// same epoch, and what it then holds counts.
+func TestAFormerCopyGoes(t *testing.T) {
+	kinds(t, func(t *testing.T, kind catalog.Kind) {
+		l := newLoad(t, 17, kind)
+		part := l.assignment(0, l.name).Partition
+		onDisk := func(i int) bool {
+			return slices.ContainsFunc(l.nodes[i].n.store.Copies(), func(c *storage.Copy) bool { return c.Partition() == part })
+		}
+		drain := func(i int, on bool) {
+			w := l.nodes[i]
+			l.propose(0, catalog.DrainNode(w.name, w.n.Local().Store, on))
+		}
+		left := l.nodes[l.follower].name
+		other := slices.DeleteFunc(l.followers(), func(n string) bool { return n == left })[0]
+		drain(l.follower, true)
+		l.publishFor(2 * time.Second)
+		l.whole("it left", other, l.nodes[l.spare].name)
+		var kept int64
+		l.nodes[l.follower].n.manager.Status([]ident.Partition{part}, func(s []replica.Status) { kept = s[0].Kept })
+		l.publishFor(6 * time.Second)
+		if left := time.UnixMilli(kept).Sub(l.nodes[0].n.env.Clock.Wall()); !onDisk(l.follower) || left < 0 || left > 4*time.Second {
+			t.Fatalf("on disk: %v; kept for another %v", onDisk(l.follower), left)
+		}
+		l.publishFor(5 * time.Second)
+		if onDisk(l.follower) || l.nodes[l.follower].n.manager.FormersDropped() != 1 {
+			t.Fatal("after the hold it is there")
+		}
+		l.kill(l.follower)
+		l.restart(l.follower)
+		l.publishFor(time.Second)
+		if onDisk(l.follower) {
+			t.Fatal("it came back with its node's next run")
+		}
+		drain(l.follower, false)
+		drain(l.spare, true)
+		l.publishFor(4 * time.Second)
+		l.whole("it is back", other, left)
+		l.kill(l.index(other))
+		l.publishFor(time.Second) // each is confirmed: with it
+		l.publishFor(20 * time.Second)
+		if onDisk(l.spare) {
+			t.Fatal("the other's copy is there")
+		}
+	})
 }

@@ -282,6 +282,7 @@ func (b *backend) replicaMetrics(ctx context.Context, out *admin.Metrics) {
 	out.Replicas.HeldFollowers, out.Replicas.Replaced = map[string]uint64{}, map[string]uint64{}
 	now := b.n.env.Clock.Wall().UnixMilli()
 	out.Replicas.Deduplicated, out.Replicas.Expired = b.n.manager.Duplicates(), b.n.manager.Expired()
+	out.Replicas.FormersDropped = b.n.manager.FormersDropped()
 	for _, r := range b.resources() {
 		for _, a := range r.Partitions {
 			s := g.copies[here][a.Partition]

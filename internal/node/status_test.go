@@ -46,7 +46,7 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 	g.add("a", says(run("a", 2), protocol.CopyStatus{Partition: p, Role: "owner", State: "serving", Position: 9, Durable: 9}))
 	g.add("b", says(run("b", 1), protocol.CopyStatus{Partition: p, Role: "follower", State: "serving", Position: 7, Durable: 6}))
 	g.add("d", says(run("d", 1)))
-	g.add("e", says(run("e", 1), protocol.CopyStatus{Partition: p, Role: "quarantined", State: "blocked", Position: 10}))
+	g.add("e", says(run("e", 1), protocol.CopyStatus{Partition: p, Role: "quarantined", State: "blocked", Position: 10, Kept: 77}))
 	if s, why := g.stateOf(a); s != admin.Serving || why != "" {
 		t.Errorf("%s %q", s, why)
 	}
@@ -55,7 +55,7 @@ func TestPartitionIsShownByItsNodesAnswers(t *testing.T) {
 		{Node: "b", Role: "follower", Position: 7, Durable: 6, Lag: 2, Health: "ok", CouldLead: true},
 		{Node: "c", Role: "follower", Health: "unreachable", WhyNot: "not c"},
 		{Node: "d", Role: "learner", Health: "missing", WhyNot: "not d"},
-		{Node: "e", Role: "former", Position: 10, Health: "damaged", WhyNot: "it is none of the partition's copies any more"},
+		{Node: "e", Role: "former", Position: 10, Health: "damaged", Kept: 77, WhyNot: "it is none of the partition's copies any more"},
 	}
 	got := g.copiesOf(a, unfit)
 	if len(got) != len(want) {

@@ -401,7 +401,7 @@ func TestFollowed(t *testing.T) {
 		"one of two stands":         {[]*feed{stands(&feed{up: true}), {up: true}}, 2, true},
 		"one of two that are meant": {[]*feed{stands(&feed{up: true}), {up: true}}, 3, false},
 	} {
-		r := &replica{feeds: c.feeds, w: c.w}
+		r := &replica{feeds: c.feeds, w: int32(c.w)}
 		if got := r.followed(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -191,6 +191,8 @@ type Copy struct {
 	Reason string `json:"reason,omitempty"`
 	// Bytes are kept in its log.
 	Bytes uint64 `json:"bytes"`
+	// Kept is, of a former copy, until when its data is kept, in milliseconds since 1970; 0: for now, since an owner is being chosen, or it is damaged.
+	Kept int64 `json:"kept,omitempty"`
 	// CouldLead says whether it could own if the owner was lost now, as far as is known; WhyNot why it could not.
 	CouldLead bool   `json:"could_lead"`
 	WhyNot    string `json:"why_not,omitempty"`

@@ -82,6 +82,7 @@ var metrics = []metric{
 	gauge("staged_bytes", "Bytes admitted and not yet confirmed.", func(m *Metrics) float64 { return number(m.Replicas.StagedBytes) }),
 	counter("messages_deduplicated_total", "Publishes that were stored already under their number, those that a gateway sent again included.", func(m *Metrics) uint64 { return m.Replicas.Deduplicated }),
 	counter("messages_expired_total", "Messages whose time to live ended in a queue that this node owns.", func(m *Metrics) uint64 { return m.Replicas.Expired }),
+	counter("former_copies_dropped_total", "Copies on this node without a place in their partition any more whose data was dropped.", func(m *Metrics) uint64 { return m.Replicas.FormersDropped }),
 	gauge("learners", "Copies that catch up with the partitions that this node owns.", func(m *Metrics) float64 { return number(m.Replicas.Learners) }),
 	counter("suspicions_cleared_total", "Suspicions of this node's controller that were wrong, or over before the node's run was.",
 		func(m *Metrics) uint64 { return m.Changes.Cleared }),

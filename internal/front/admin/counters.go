@@ -115,7 +115,9 @@ type ReplicaMetrics struct {
 	DeadLetters  uint64 // waiting to be published elsewhere
 	Deduplicated uint64 // publishes that were stored already under their number
 	Expired      uint64 // messages whose time to live ended in the queue
-	Transitions  uint64 // changes of owner that this node has seen in the catalog, wherever they were
+	// FormersDropped counts the copies without a place whose data went.
+	FormersDropped uint64
+	Transitions    uint64 // changes of owner that this node has seen in the catalog, wherever they were
 	// LostFollowers counts, by node, the followers of owned partitions that take nothing; HeldFollowers, by node, those whose place is kept while
 	// their node is away, and Replaced those that are to be replaced. Lag is, by node, the largest number of entries that one of its copies is
 	// behind what this node owns.
