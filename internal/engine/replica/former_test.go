@@ -123,7 +123,11 @@ func TestAFormerCopyThatIsNamedAgainKeepsItsData(t *testing.T) {
 	before := g.nodes[2].status().Durable
 	g.run(25_000)
 	g.nodes[2].has("its second hold runs", true)
-	g.say([]int{2}, nil) // in the role and the epoch that it had
+	g.nodes[2].up = false // it reads of it after its owner, whose question it does not answer
+	g.say([]int{2}, nil)  // in the role and the epoch that it had
+	g.run(10)
+	g.nodes[2].up = true
+	g.nodes[2].m.Apply([]catalog.Change{{After: g.res}})
 	g.load(c, 5)
 	if s := g.nodes[2].status(); s.Durable <= before || s.Durable != g.nodes[0].status().Durable {
 		t.Fatalf("it is not fed: %+v", s)
@@ -136,7 +140,7 @@ func TestAFormerCopyThatIsNamedAgainKeepsItsData(t *testing.T) {
 // Named again while its log is being deleted, a copy begins with nothing when that is done; and not at all where it was named no more by then, or
 // its resource was deleted.
 func TestAFormerCopyIsNamedAgainAsItGoes(t *testing.T) {
-	for _, then := range []string{"named", "and not", "deleted"} {
+	for _, then := range []string{"named", "named last", "and not", "deleted"} {
 		g, c := swapped(t, 74, catalog.Queue)
 		n3 := g.nodes[2]
 		n3.disk.stuck = true
@@ -144,8 +148,10 @@ func TestAFormerCopyIsNamedAgainAsItGoes(t *testing.T) {
 		if n3.m.find(part) == nil || n3.disk.copies[part] == nil {
 			t.Fatal("its deletion is done")
 		}
-		g.say([]int{2}, []int{3})
-		g.run(20)
+		if then != "named last" {
+			g.say([]int{2}, []int{3})
+			g.run(20)
+		}
 		switch then {
 		case "and not":
 			g.say(nil, nil)
@@ -154,7 +160,10 @@ func TestAFormerCopyIsNamedAgainAsItGoes(t *testing.T) {
 		}
 		n3.disk.stuck = false
 		n3.store.run()
-		if then == "named" {
+		if then == "named last" { // the deletion is done, and the replica does not know yet
+			g.say([]int{2}, []int{3})
+		}
+		if then == "named" || then == "named last" {
 			g.load(c, 40)
 			g.members(1, 1, 2)
 			g.same(0, 1, 2)
