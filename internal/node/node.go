@@ -392,6 +392,7 @@ func (n *Node) Stop(done func(error)) {
 	for _, s := range shards {
 		s.Shutdown("the node is shutting down")
 	}
+	n.store.Ending()
 	n.manager.Stop(func() {
 		n.consensus.Stop(func() {
 			if n.mesh != nil {

@@ -50,6 +50,51 @@ func TestAFullDiskParksAppendsAndLetsThemGoOn(t *testing.T) {
 	}
 }
 
+// A node that stops has its copies wait for what they have appended, and closes the store after that: on a full disk neither may wait for space.
+func TestAnEndDoesNotWaitForSpace(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		b := newBox(t, Options{ScrubEvery: -1, CacheBytes: 1})
+		l := b.log(1)
+		b.add(l, 5000)
+		b.mem.Full(full)
+		done, failed := 0, 0
+		kept := l.tail
+		for range 60 {
+			x, link := l.next(5000)
+			tail := l.tail
+			l.c.Append(x, link, false, func(err error) {
+				if done++; err != nil {
+					failed++
+				} else {
+					kept = tail
+				}
+			})
+		}
+		if full {
+			b.sim.RunFor(20 * time.Second)
+			if done == 60 || failed > 0 {
+				t.Fatalf("%d of 60 done, %d failed, on a full disk", done, failed)
+			}
+		}
+		b.s.Ending()
+		b.sim.RunFor(100 * time.Millisecond)
+		if done != 60 || full != (failed > 0) {
+			t.Fatalf("full %v: %d of 60 done, %d failed, after the end was announced", full, done, failed)
+		}
+		closed := 0
+		b.s.Close(func(error) { closed++ })
+		b.sim.RunFor(100 * time.Millisecond)
+		if closed != 1 {
+			t.Fatalf("full %v: closed %d times", full, closed)
+		}
+		b.mem.Full(false)
+		b.restart()
+		if i := b.find(l).Image(); i.Tail != kept || i.Damaged != "" {
+			t.Fatalf("full %v: after a restart %+v; want %+v", full, i, kept)
+		}
+	}
+}
+
 func TestAFullDiskIsLeftByGivingUpWhatIsDead(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		b := newBox(t, Options{ScrubEvery: -1, CacheBytes: 1, Reserve: -1})

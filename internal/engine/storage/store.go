@@ -160,6 +160,10 @@ func (s *Store) Stalled() time.Duration {
 	return s.env.Clock.Mono() - time.Duration(start-1)
 }
 
+// Ending says that Close will follow once those who write have come to an end. They wait for what they have appended, so from now on what finds
+// no space fails at once, and so does all after it: an end must not wait for space. Where there is space nothing changes.
+func (s *Store) Ending() { s.w.mb.Post(msgEnding{}) }
+
 // Close writes what waits, syncs, and gives the directory up. done is called once, on a loop of storage's own.
 func (s *Store) Close(done func(error)) { s.w.mb.Post(msgClose{done}) }
 

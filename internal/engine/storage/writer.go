@@ -105,6 +105,7 @@ type writer struct {
 	restedAt   uint64 // sequence at the last rest
 	parked     bool   // no space: the queue waits
 	retry      func() bool
+	ending     bool // nothing waits for space any more
 	closing    func(error)
 	scrub      place // how far the scrub came, as logged
 	finished   bool
@@ -128,10 +129,11 @@ type (
 		done func(error)
 		err  error
 	}
-	msgRetry struct{}
-	msgSpace struct{}
-	msgClose struct{ done func(error) }
-	msgCall  struct{ f func() }
+	msgRetry  struct{}
+	msgSpace  struct{}
+	msgEnding struct{}
+	msgClose  struct{ done func(error) }
+	msgCall   struct{ f func() }
 )
 
 // enqueue takes an operation for the next group. What the copy has waiting goes to the head with an urgent one, so that the
@@ -189,8 +191,11 @@ func (w *writer) Receive(msg any) {
 			w.rest()
 			w.mb.After(time.Second, msgSpace{})
 		}
+	case msgEnding:
+		w.ending = true
+		w.wake()
 	case msgClose:
-		w.closing = m.done
+		w.closing, w.ending = m.done, true
 		w.wake()
 	}
 }
@@ -203,7 +208,7 @@ func (w *writer) wake() {
 
 // Flush writes one group of what has gathered. More goes into the next round, so that other messages get their turn.
 func (w *writer) Flush() {
-	if w.cur == nil || w.finished || w.parked && w.closing == nil {
+	if w.cur == nil || w.finished || w.parked && !w.ending {
 		return
 	}
 	w.mu.Lock()
@@ -215,7 +220,7 @@ func (w *writer) Flush() {
 			w.fault(err)
 		}
 	}
-	if w.parked && w.closing != nil {
+	if w.parked && w.ending {
 		w.close(fmt.Errorf("%w, with no space left for what waited", ErrClosed)) // an end must not wait for space
 	}
 	if w.closed != nil {
