@@ -331,7 +331,7 @@ func (p *planner) zones(a *catalog.Assignment, but []catalog.Member) map[string]
 }
 
 // learners are those of a partition that go on, and those that are given up: more than are needed, and those whose nodes have gone, or
-// are away or to be left while another could learn.
+// are away, full or to be left while another could learn.
 func (p *planner) learners(w want, replaced []catalog.Member, need int, others bool) (kept, dropped []catalog.Member) {
 	a := w.a
 	for _, l := range a.Learners {
@@ -355,7 +355,7 @@ func (p *planner) noneComes(kept []catalog.Member) bool {
 // hopeful reports whether a learner on a site may still come through, and asks to arrange again when it may not.
 func (p *planner) hopeful(s *Site) bool {
 	n := p.v.Node(s.Node)
-	if n == nil || n.Draining {
+	if n == nil || n.Draining || s.Full {
 		return false
 	}
 	if n.Absent == 0 {

@@ -113,7 +113,7 @@ func (s *survey) unhealthy(a *catalog.Assignment, r *catalog.Resource) string {
 func (s *survey) room(a *catalog.Assignment) bool {
 	return slices.ContainsFunc(s.k.View.Nodes(), func(n *catalog.Node) bool {
 		x := s.nodes[n.Name]
-		return x.Live && !x.Closed && !n.Draining && !a.Names(n.Store)
+		return x.Live && !x.Closed && !x.Blocked && !n.Draining && !a.Names(n.Store)
 	})
 }
 

@@ -152,6 +152,9 @@ func (d *Detector) saying(n *watched, e Ending, now time.Duration) (by []string,
 	return by, since
 }
 
+// Full reports whether a node says that its disk has no room: it may go on to own and to follow, but no other copy is to come to it.
+func (b Beat) Full() bool { return b.Health == "full" }
+
 // storageFault says whether a node's own word of its storage makes it unable to own. Classes that pass or block publishers only are no
 // reason, and neither is a damaged copy: that one copy answers for itself (design 2 §10).
 func (l Limits) storageFault(b Beat) (Symptom, bool) {

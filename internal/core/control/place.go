@@ -17,10 +17,11 @@ type Site struct {
 	Load           catalog.Load // what the catalog has placed there; a caller may add what it has asked for and not yet seen
 	Live           bool
 	Draining       bool
+	Full           bool // by its own last word: its disk has no room, and its publishers wait
 }
 
 // open reports whether a site takes new copies.
-func (s Site) open() bool { return s.Live && !s.Draining }
+func (s Site) open() bool { return s.Live && !s.Draining && !s.Full }
 
 func (s Site) member() catalog.Member { return catalog.Member{Node: s.Node, Store: s.Store} }
 

@@ -248,3 +248,41 @@ func TestAnAbsenceIsNoOtherRun(t *testing.T) {
 		}
 	}
 }
+
+// A node whose disk is full takes no further copy, and does not keep the place of one that could: its learner is given up where another node has
+// room, and goes on where none has.
+func TestAFullDiskTakesNoFurtherCopy(t *testing.T) {
+	w := newQuartet(t)
+	w.more = append(w.more, "five")
+	w.c.Apply(w.do(catalog.RegisterBoot(catalog.Node{Name: "five", Store: run("five", 1).Store, Boot: 1})))
+	w.c.PeerUp(run("five", 1))
+	full := map[string]bool{}
+	w.health = func(node string) string {
+		if full[node] {
+			return "full"
+		}
+		return ""
+	}
+	full["four"] = true
+	w.sim.RunFor(time.Second)
+	w.kill("three")
+	w.sim.RunFor(6 * time.Second)
+	if l := places(w.assignment().Learners); !slices.Equal(l, []string{"five"}) {
+		t.Fatalf("with four full %v learn", l)
+	}
+	full["five"] = true
+	w.sim.RunFor(time.Second)
+	if l := places(w.assignment().Learners); !slices.Equal(l, []string{"five"}) {
+		t.Fatalf("with all full %v learn", l)
+	}
+	full["four"] = false
+	w.sim.RunFor(time.Second)
+	if l := places(w.assignment().Learners); !slices.Equal(l, []string{"four"}) {
+		t.Fatalf("with five full %v learn", l)
+	}
+	w.admit()
+	w.sim.RunFor(time.Second)
+	full["four"], full["one"] = true, true
+	w.sim.RunFor(time.Second)
+	w.settled("what follows on a full disk stays", "one", "four")
+}

@@ -37,6 +37,7 @@ type care struct {
 	// holds is when time alone changes what is to be done about copies, in milliseconds since 1970, and cancel ends the timer for it; 0: none.
 	holds  int64
 	cancel func() bool
+	full   map[string]bool // nodes whose disks have no room, by their last word
 }
 
 type (
@@ -59,9 +60,23 @@ func (c *Controller) careSoon(after time.Duration) {
 	}
 }
 
+// noteFull has copies arranged anew where a node's disk has no room any more, or has room again.
+func (c *Controller) noteFull(b control.Beat) {
+	if b.Full() == c.care.full[b.From.Node] {
+		return
+	}
+	if c.care.full == nil {
+		c.care.full = map[string]bool{}
+	}
+	if c.care.full[b.From.Node] = true; !b.Full() {
+		delete(c.care.full, b.From.Node)
+	}
+	c.careSoon(careAfter)
+}
+
 // sites are the nodes as placement sees them.
 func (c *Controller) sites(v *catalog.View) []control.Site {
-	return control.Sites(v, func(node string) bool {
+	sites := control.Sites(v, func(node string) bool {
 		n := v.Node(node)
 		if n == nil {
 			return false
@@ -72,6 +87,10 @@ func (c *Controller) sites(v *catalog.View) []control.Site {
 		}
 		return node == c.env.Local.Node || c.peers[node] == run
 	})
+	for i := range sites {
+		sites[i].Full = c.care.full[sites[i].Node]
+	}
+	return sites
 }
 
 // careFor sees to it that there are as many copies as are wanted, on nodes that are there, and asks for the consensus' members, to do the

@@ -127,6 +127,7 @@ func (c *Controller) observe(msg any) {
 		}
 	case beat:
 		c.asksLease(control.Beat(m), now)
+		c.noteFull(control.Beat(m))
 		if d != nil {
 			d.Beat(control.Beat(m), now)
 		}

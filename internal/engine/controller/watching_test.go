@@ -38,7 +38,8 @@ type trio struct {
 	started  time.Duration
 
 	node    *exec.SimNode
-	more    []string // nodes beside the three
+	more    []string                 // nodes beside the three
+	health  func(node string) string // that heartbeats speak of; nil: all are well
 	applied func(changes []catalog.Change)
 }
 
@@ -117,7 +118,11 @@ func (w *trio) control() {
 func (w *trio) beat() {
 	for _, n := range slices.Concat([]string{"one"}, others, w.more) {
 		if !w.halted[n] {
-			w.c.Beat(control.Beat{From: run(n, 1)})
+			b := control.Beat{From: run(n, 1)}
+			if w.health != nil {
+				b.Health = w.health(n)
+			}
+			w.c.Beat(b)
 		}
 	}
 	w.sim.At(w.sim.Now()+100*time.Millisecond, w.beat)
