@@ -50,6 +50,26 @@ func TestAFullDiskParksAppendsAndLetsThemGoOn(t *testing.T) {
 	}
 }
 
+// TestAFullDiskIsToldOnce: what is below the low-water mark and cannot be written either is one state, however often both are seen.
+func TestAFullDiskIsToldOnce(t *testing.T) {
+	b := newBox(t, Options{ScrubEvery: -1, CacheBytes: 1})
+	b.opt.LowWater, b.opt.HighWater = 1<<40, 1<<41
+	b.restart()
+	l := b.log(1)
+	b.mem.Full(true)
+	for range 60 {
+		x, link := l.next(5000)
+		l.c.Append(x, link, false, func(error) {})
+	}
+	b.sim.RunFor(20 * time.Second)
+	if h := b.s.Health(); !h.Blocked || h.Class != Full {
+		t.Fatalf("health on a full disk: %+v", h)
+	}
+	if len(b.logged) < 1 || len(b.logged) > 2 {
+		t.Errorf("logged %d times in 20 s: %q", len(b.logged), b.logged)
+	}
+}
+
 // A node that stops has its copies wait for what they have appended, and closes the store after that: on a full disk neither may wait for space.
 func TestAnEndDoesNotWaitForSpace(t *testing.T) {
 	for _, full := range []bool{false, true} {

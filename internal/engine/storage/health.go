@@ -156,7 +156,9 @@ func (s *Store) checkSpace() {
 	s.setHealth(func(h *Health) {
 		switch {
 		case int64(free) < s.opt.LowWater && !h.Closed:
-			h.Blocked, h.Class, h.Reason = true, Full, "the free space is below the low-water mark"
+			if h.Blocked = true; h.Class != Full { // else it is known already, and perhaps how: the two reasons must not take turns
+				h.Class, h.Reason = Full, "the free space is below the low-water mark"
+			}
 		case int64(free) >= s.opt.HighWater && h.Blocked && !s.w.parked:
 			h.Blocked = false
 			if h.Class == Full {
