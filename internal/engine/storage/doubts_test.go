@@ -50,6 +50,48 @@ func TestAFullDiskParksAppendsAndLetsThemGoOn(t *testing.T) {
 	}
 }
 
+// What is deleted on a full disk makes room, although that has to be written too, and although the copy itself waits to write more.
+func TestAFullDiskIsLeftByDeletingACopy(t *testing.T) {
+	b := newBox(t, Options{ScrubEvery: -1, CacheBytes: 1})
+	l, other := b.log(1), b.log(2)
+	b.add(other, 100)
+	for range 60 {
+		b.add(l, 5000)
+	}
+	b.mem.Full(true)
+	done, gone, failed := 0, 0, 0
+	waits := func(l *log, n int) {
+		for range n {
+			x, link := l.next(5000)
+			l.c.Append(x, link, false, func(err error) {
+				switch done++; {
+				case errors.Is(err, ErrGone):
+					gone++
+				case err != nil:
+					failed++
+				}
+			})
+		}
+	}
+	waits(l, 40)
+	waits(other, 20)
+	b.sim.RunFor(20 * time.Second)
+	if done == 60 {
+		t.Fatal("nothing waits for space")
+	}
+	if err := b.call(l.c.Delete); err != nil {
+		t.Fatal(err)
+	}
+	b.sim.RunFor(20 * time.Second)
+	if done != 60 || gone == 0 || failed > 0 {
+		t.Fatalf("%d of 60 done, %d too late, %d failed; health %+v", done, gone, failed, b.s.Health())
+	}
+	b.restart()
+	if i := b.find(other).Image(); i.Tail != other.tail || i.Damaged != "" || len(b.s.Copies()) != 1 {
+		t.Fatalf("after a restart: %+v of %d copies", i, len(b.s.Copies()))
+	}
+}
+
 // TestAFullDiskIsToldOnce: what is below the low-water mark and cannot be written either is one state, however often both are seen.
 func TestAFullDiskIsToldOnce(t *testing.T) {
 	b := newBox(t, Options{ScrubEvery: -1, CacheBytes: 1})

@@ -288,7 +288,7 @@ func (w *writer) fits(size int) bool {
 // room is what the current file has left, its footer counted.
 func (w *writer) room() int64 { return w.s.opt.FileSize - w.cur.size - w.footer - w.footerShare() }
 
-// releaseSpare is kept free in each file, so that on a full disk files that hold nothing live can still be given up.
+// releaseSpare is kept free in each file, so that on a full disk files that hold nothing live, and copies that are deleted, can still be given up.
 const releaseSpare = 32 * (frameHead + frameAlign)
 
 // footerShare is room for the footer's head and for what the frame in hand adds to it.
@@ -341,14 +341,14 @@ func (w *writer) writeReleases() error {
 	if w.cur.footed || left <= 0 {
 		return nil
 	}
-	w.mu.Lock()
-	ops := w.normal.pull(func(o *op) bool {
-		if o.typ == frameRelease {
-			left--
+	ops, late := w.pullReleases(left)
+	for _, o := range late {
+		if o.before != nil && !o.before() {
+			call(o.done, nil)
+		} else {
+			call(o.done, ErrGone)
 		}
-		return o.typ == frameRelease && left >= 0
-	})
-	w.mu.Unlock()
+	}
 	if len(ops) == 0 {
 		return nil
 	}
@@ -359,6 +359,31 @@ func (w *writer) writeReleases() error {
 	err := w.endGroup()
 	w.unpark()
 	return err
+}
+
+// pullReleases takes out at most so many operations that let go of what is on disk: files that hold nothing live, and copies that are deleted,
+// which may be all that there is to let go of. What such a copy has waiting besides comes too late.
+func (w *writer) pullReleases(left int64) (ops, late []op) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gone := map[*Copy]bool{}
+	ops = w.normal.pull(func(o *op) bool {
+		if o.typ != frameRelease && o.typ != frameDelete || left <= 0 {
+			return false
+		}
+		if left--; o.typ == frameDelete {
+			gone[o.c] = true
+		}
+		return true
+	})
+	if len(gone) > 0 {
+		of := func(o *op) bool { return o.c != nil && gone[o.c] }
+		late = append(w.urgent.pull(of), w.normal.pull(of)...)
+		for c := range gone {
+			c.queued = 0
+		}
+	}
+	return ops, late
 }
 
 // makeRoom rolls if the next frame does not fit.
