@@ -114,10 +114,12 @@ func (e *ear) Send(msg any) {
 }
 
 // say remembers a settle, once: a resend says the same again. A gateway sends everything that its clients have settled so far in one
-// message, so what was handed in by now is in this one.
+// message, so what was handed in by now is in this one. Where it says it to an owner that has handed some of it to another, it comes too late for
+// that, whatever the gateway fetches of it later.
 func (e *ear) say(s said, items []protocol.SettleItem) {
-	for _, o := range e.said {
-		if o.gateway == s.gateway && o.seq == s.seq {
+	for i := range e.said {
+		if o := &e.said[i]; o.gateway == s.gateway && o.seq == s.seq {
+			e.tooLate(o)
 			return
 		}
 	}
@@ -185,13 +187,18 @@ func (e *ear) settled(g protocol.Gateway, seq uint64) {
 			keep = append(keep, s)
 			continue
 		}
-		s.messages = slices.DeleteFunc(s.messages, func(m handed) bool {
-			holder, known := e.holders[m.offset]
-			return known && holder != g
-		})
+		e.tooLate(&s)
 		e.confirmed(s)
 	}
 	e.said = keep
+}
+
+// tooLate takes out of a settle what this owner has handed to another gateway.
+func (e *ear) tooLate(s *said) {
+	s.messages = slices.DeleteFunc(s.messages, func(m handed) bool {
+		holder, known := e.holders[m.offset]
+		return known && holder != s.gateway
+	})
 }
 
 func (e *ears) confirmed(s said) {

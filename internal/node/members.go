@@ -94,8 +94,8 @@ func (b *backend) RemoveNode(ctx context.Context, name string) error {
 	err = b.change(ctx, catalog.RemoveNode(name, o.Store))
 	var refused *catalog.Refusal
 	if errors.As(err, &refused) && refused.Code == catalog.InUse {
-		return broker.Errorf(broker.Precondition, "%s; delete those queues and streams first. If it is lost with its data directory, another node takes its "+
-			"place: `tanist node replace %s`", refused.Error(), name)
+		return broker.Errorf(broker.Precondition, "%s. Drain it (`tanist node drain %s`), wait (`tanist wait healthy`) and stop it: others take over what it owns, and then it can be "+
+			"removed. If it is lost with its data directory, another node takes its place: `tanist node replace %s`", refused.Error(), name, name)
 	}
 	return told(err)
 }

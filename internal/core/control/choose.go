@@ -128,6 +128,14 @@ func admit(a *catalog.Assignment, answers []Answer, d *Decision) []candidate {
 	return counted
 }
 
+// Heard is how far an answer that counts knows the log to be confirmed; 0 of one that does not count. It stays true when the copy is lost.
+func Heard(a *catalog.Assignment, x Answer) uint64 {
+	if a.Pending == nil || refusal(a, x) != "" {
+		return 0
+	}
+	return confirmedOf(a, x)
+}
+
 // confirmedOf is the highest position that an answer knows to be confirmed and that nobody has given up: what it knows beyond the start of an
 // accepted loss is in no history that counts, and insisting on it would wait for ever (design 2 §8).
 func confirmedOf(a *catalog.Assignment, x Answer) uint64 {

@@ -125,7 +125,7 @@ type (
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
 	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}, losses: map[ident.Partition]*acceptance{}}
-	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}, reports: map[string]report{}}
+	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}, heard: map[ident.Partition]floor{}, reports: map[string]report{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
 }
@@ -262,6 +262,7 @@ func (c *Controller) changed(ch catalog.Change) {
 	if r, ok := ch.Before.(*catalog.Resource); ok && ch.After == nil {
 		for _, a := range r.Partitions {
 			delete(c.watch.confirms, a.Partition)
+			delete(c.watch.heard, a.Partition)
 		}
 	}
 	if !c.leading {

@@ -61,7 +61,7 @@ func TestWhatIsAskedAboutALossIsAnsweredOnce(t *testing.T) {
 }
 
 // The furthest copy answers while the other that could is missing, and is lost before that is back: nobody is left who could say its links. What
-// waits says that it waits for that copy, and can be given up.
+// waits says that it waits for that copy, and can be given up; what it knew to be confirmed is still known.
 func TestACopyThatAnsweredAndWasLostIsMissing(t *testing.T) {
 	w := newQuartet(t)
 	w.c.Apply(w.do(catalog.DeleteResource(catalog.DefaultVHost, "q", w.p.Incarnation, 1)))
@@ -71,7 +71,7 @@ func TestACopyThatAnsweredAndWasLostIsMissing(t *testing.T) {
 	}, run("two", 1), []catalog.Member{member("three"), member("four")}, 1))
 	w.p = w.state.View().AllResources()[0].Partitions[0].Partition
 	w.tails["three"] = batch.Tail{Epoch: 1, Position: 20, Offset: 20, Link: batch.Link{2}}
-	w.tails["four"] = w.tails["one"]
+	w.tails["four"], w.reported["three"] = w.tails["one"], 18
 	w.c.Apply(changes)
 	w.lose("four", control.Reset, control.Refused)
 	w.sim.RunFor(time.Second)
@@ -92,5 +92,7 @@ func TestACopyThatAnsweredAndWasLostIsMissing(t *testing.T) {
 	}
 	if loss == nil || loss.Refused != "" || loss.Plan.Against != "" || loss.Plan.Candidate != run("four", 1) {
 		t.Errorf("plan of a loss: %+v", loss)
+	} else if loss.Plan.To != 18 || loss.Plan.FloorBy != "three" || loss.Plan.Gone() != 8 {
+		t.Errorf("what the lost copy knew to be confirmed is forgotten: %+v", loss.Plan)
 	}
 }

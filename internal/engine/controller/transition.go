@@ -233,6 +233,7 @@ func (c *Controller) answer(x control.SealAnswer) {
 	if t.step == waiting { // for this one, perhaps
 		t.step, c.settled = sealing, false
 	}
+	c.hears(t.assignment, x.Answer)
 	for _, m := range t.members {
 		if m.member.Node == x.Instance.Node { // of which store, core/control judges
 			m.answer = &x.Answer

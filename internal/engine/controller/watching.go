@@ -25,6 +25,8 @@ type watch struct {
 	promises map[ident.Partition][]control.Promise
 	// confirms are how far owners have said that they confirmed, in the epoch that they said it of.
 	confirms map[ident.Partition]floor
+	// heard are how far sealed copies knew the log to be confirmed, in the epoch of the assignment that they were sealed under.
+	heard map[ident.Partition]floor
 	// reports are what nodes have said of their sessions while this node did not lead, as far as those sessions last. Who learns of a new leader
 	// speaks at once, and only once; the leader's term begins here when it has applied all that was committed before.
 	reports map[string]report
@@ -335,11 +337,23 @@ func (c *Controller) promised(m promises) {
 	c.considerAll(func(a *catalog.Assignment) bool { return named[a.Partition] })
 }
 
-// floor is how far the owner of an assignment has said that it confirmed: 0 where it has said nothing in the epoch that it owns.
+// floor is how far an assignment's log is known to be confirmed, by the owner's word or by what copies knew that were sealed, and who said so: 0
+// where nobody has said anything in the owner's epoch.
 func (c *Controller) floor(a *catalog.Assignment) (position uint64, by string) {
 	f := c.watch.confirms[a.Partition]
-	if f.by != a.Owner || f.epoch != a.Epoch {
-		return 0, ""
+	if f.by == a.Owner && f.epoch == a.Epoch {
+		position, by = f.position, f.by.Node
 	}
-	return f.position, f.by.Node
+	if h := c.watch.heard[a.Partition]; h.epoch == a.Epoch && h.position > position {
+		position, by = h.position, h.by.Node
+	}
+	return position, by
+}
+
+// hears keeps how far an answer knows the log to be confirmed: it is known also once the copy that said so is lost.
+func (c *Controller) hears(a *catalog.Assignment, x control.Answer) {
+	at, h := control.Heard(a, x), c.watch.heard[a.Partition]
+	if at > 0 && (h.epoch != a.Epoch || at > h.position) {
+		c.watch.heard[a.Partition] = floor{by: x.Instance, epoch: a.Epoch, position: at}
+	}
 }
