@@ -18,6 +18,10 @@ import (
 // guest is the hash of guest's password in the cheapest form that the product takes: simulations log in often.
 const guest = "$argon2id$v=19$m=8,t=1,p=1$c2ltdWxhdGlvbnM$QammyDmdSZucNn9wLIGB2A"
 
+// formerHold is how long copies without a place keep their data at least: longer than a session outlives its peer's silence, and short enough
+// for simulations to see the end of it.
+const formerHold = 2500 * time.Millisecond
+
 // newNode assembles the production node over simulated ports.
 func newNode(h *host) (*node.Node, error) {
 	w, s := h.w, h.site
@@ -28,7 +32,7 @@ func newNode(h *host) (*node.Node, error) {
 		Members: func(m replica.Members) replica.Members { return overheard{w.opt.plant.members(s, m), s} },
 	}
 	cfg := node.Config{
-		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, CatalogBytes: 256 << w.rng.IntN(8),
+		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, FormerHold: formerHold, CatalogBytes: 256 << w.rng.IntN(8),
 		GuestHash: func() (string, error) { return guest, nil },
 	}
 	if w.cluster() {

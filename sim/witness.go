@@ -92,6 +92,7 @@ func (s *witnessedStore) Create(p ident.Partition) (replica.Log, error) {
 		return nil, err
 	}
 	delete(s.n.w.historyOf(p).copies, s.n)
+	delete(s.n.copies, p) // one that was here before has been dropped, durably
 	return s.n.log(l), nil
 }
 

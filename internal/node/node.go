@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -69,8 +70,9 @@ type Config struct {
 	// PeersChanged, if not nil, is told who the other nodes are, when the catalog says so.
 	PeersChanged func([]mesh.Peer)
 	Storage      storage.Options
-	// SnapshotEvery is replica.Env's, and CatalogBytes consensus.Env's SnapshotBytes; 0 is what production wants.
+	// SnapshotEvery and FormerHold are replica.Env's, and CatalogBytes consensus.Env's SnapshotBytes; 0 is what production wants.
 	SnapshotEvery uint64
+	FormerHold    time.Duration
 	CatalogBytes  int
 	Limits        gateway.Limits
 	// GuestHash makes the hash of guest's password for a fresh cluster; nil hashes "guest".
@@ -164,9 +166,9 @@ func New(env Env, cfg Config) (*Node, error) {
 	}
 	n.manager = replica.New(replica.Env{
 		Exec: env.Exec, Clock: env.Clock, Trace: env.Trace, Local: n.local, Store: copies,
-		SnapshotEvery: cfg.SnapshotEvery,
-		Memory:        func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
-		Resources:     n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: members, Gateways: n.gateways,
+		SnapshotEvery: cfg.SnapshotEvery, FormerHold: cfg.FormerHold,
+		Memory:    func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
+		Resources: n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: members, Gateways: n.gateways,
 		Leased: env.Mesh != nil,
 	})
 	n.controller = controller.New(controller.Env{

@@ -20,8 +20,8 @@ type Former struct {
 
 // Look says what becomes of the copy now: drop that its data may go, else wait how long it is until there is something new to say, 0 if only
 // another assignment can change that. rests is what Rests says, now is on this run's own clock, and hold is the setting follower_loss_hold: at
-// its present length, counted from the first time that the copy rested without a break.
-func (f *Former) Look(rests bool, now, hold time.Duration) (drop bool, wait time.Duration) {
+// its present length, but at least least, counted from the first time that the copy rested without a break.
+func (f *Former) Look(rests bool, now, hold, least time.Duration) (drop bool, wait time.Duration) {
 	if !rests {
 		*f = Former{}
 		return false, 0
@@ -29,7 +29,7 @@ func (f *Former) Look(rests bool, now, hold time.Duration) (drop bool, wait time
 	if !f.waits {
 		*f = Former{since: now, waits: true}
 	}
-	wait = max(hold, FormerHold) - (now - f.since)
+	wait = max(hold, least) - (now - f.since)
 	return wait <= 0, max(wait, 0)
 }
 

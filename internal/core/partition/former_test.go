@@ -30,7 +30,7 @@ func TestWhenAFormerCopyGoes(t *testing.T) {
 	} {
 		var f Former
 		for i, l := range looks {
-			if drop, wait := f.Look(l.rests, l.now, l.hold); drop != l.drop || wait != l.wait || f.Waits() != l.rests {
+			if drop, wait := f.Look(l.rests, l.now, l.hold, FormerHold); drop != l.drop || wait != l.wait || f.Waits() != l.rests {
 				t.Errorf("%s: look %d: drop %v, wait %v; want %v, %v", what, i, drop, wait, l.drop, l.wait)
 			}
 		}

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"time"
+
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
@@ -49,6 +51,9 @@ type Env struct {
 	// SnapshotEvery is how many applied entries make a snapshot due; 0 is what production wants. A simulation, which has few entries,
 	// sets it low.
 	SnapshotEvery uint64
+	// FormerHold is how long the data of a copy without a place is kept at least; 0 is what production wants. A simulation, which is short, and whose
+	// messages are not late for longer, sets it low.
+	FormerHold time.Duration
 }
 
 // CutEnd is what is cut from a log: the batches from From to To, where the history of Epoch began below them.

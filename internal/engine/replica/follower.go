@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 
@@ -176,7 +177,8 @@ func (r *replica) lookFormer() {
 		return
 	}
 	f.stop()
-	drop, wait := f.Look(r.copy.Rests(r.want, r.m.env.Local.Store), r.m.env.Clock.Mono(), r.m.tunables.Load().FollowerLossHold)
+	drop, wait := f.Look(r.copy.Rests(r.want, r.m.env.Local.Store), r.m.env.Clock.Mono(), r.m.tunables.Load().FollowerLossHold,
+		cmp.Or(r.m.env.FormerHold, partition.FormerHold))
 	f.until = 0
 	switch {
 	case drop:
