@@ -191,6 +191,9 @@ func (r *replica) chunkTaken(images Images, m protocol.ImageChunk, err error) {
 		r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) }) // the log is there as it was
 	}
 	if !r.follows() || r.copy.Epoch() != m.Epoch {
+		if err == nil && images.Importing() == nil && r.copy.Damaged() == "" {
+			r.holdsImage() // nobody waits for it any more, and the log is what it was of
+		}
 		return
 	}
 	answer := protocol.ImageTaken{Partition: r.id, Epoch: m.Epoch, From: r.m.env.Local}
@@ -210,7 +213,11 @@ func (r *replica) chunkTaken(images Images, m protocol.ImageChunk, err error) {
 
 // imported goes on as a copy that holds what the image was of.
 func (r *replica) imported() {
+	r.holdsImage()
+	r.sayStanding()
+}
+
+func (r *replica) holdsImage() {
 	r.unload() // the state was that of an empty log
 	r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) })
-	r.sayStanding()
 }
