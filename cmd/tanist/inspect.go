@@ -29,7 +29,7 @@ damaged.
 
 With --compare it reads the data directories of several nodes of one cluster and checks that copies of one queue or stream hold the same:
 wherever two hold a batch at a position, it is the same batch with the same history before it. What a copy holds that no later owner took
-over was never confirmed; it is counted and not compared. The exit code is 2 if copies differ or are damaged. Directories of nodes that run
+over was never confirmed, unless a loss was accepted; it is counted and not compared. The exit code is 2 if copies differ or are damaged. Directories of nodes that run
 lack their newest entries, which shows as a lag and not as a difference.`,
 		Example: "  tanist inspect /var/lib/tanist\n  tanist inspect --compare n1/data n2/data n3/data",
 		Args:    cobra.ArbitraryArgs, // RunE knows how many

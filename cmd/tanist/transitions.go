@@ -241,7 +241,11 @@ func printEvidence(w io.Writer, e *evidence.Evidence) error {
 		if x.Quarantined {
 			kept = "kept in quarantine on that node"
 		}
-		fmt.Fprintf(w, "cut on %s: entries %d to %d, which were never confirmed, %s\n", x.Node, x.From, x.To, kept)
+		were := "which were never confirmed"
+		if e.Workflow == evidence.LossWindow {
+			were = "which were given up"
+		}
+		fmt.Fprintf(w, "cut on %s: entries %d to %d, %s, %s\n", x.Node, x.From, x.To, were, kept)
 	}
 	return printMoments(w, e)
 }

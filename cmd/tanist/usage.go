@@ -82,6 +82,16 @@ func explainArguments(c *cobra.Command) {
 			return unknownCommand(c, args[0])
 		}
 		c.DisableFlagsInUseLine = true
+		if c.HasParent() && c.RunE == nil { // asked without a word that says what, which is no success: scripts go by the exit code
+			c.RunE = func(c *cobra.Command, _ []string) error {
+				var names []string
+				for _, sub := range c.Commands() {
+					names = append(names, sub.Name())
+				}
+				return fmt.Errorf("%s: say what: %s; `%s --help` tells more", c.CommandPath(), strings.Join(names, ", "), c.CommandPath())
+			}
+			break
+		}
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	case c.Args != nil:
 		check := c.Args

@@ -35,7 +35,9 @@ func (n *Node) answerLoss(m protocol.LossAsk, done func(protocol.LossAnswer)) {
 
 // Loss has this node's controller plan an accepted loss, or carry it out: see controller.Controller.Loss. done is called once, on the catalog's
 // loop.
-func (n *Node) Loss(q controller.LossRequest, done func(controller.LossOutcome)) { n.controller.Loss(q, done) }
+func (n *Node) Loss(q controller.LossRequest, done func(controller.LossOutcome)) {
+	n.controller.Loss(q, done)
+}
 
 func nodesOf(of []catalog.Member) (out []string) {
 	for _, m := range of {
