@@ -8,6 +8,7 @@ import (
 
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/quorum"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -255,6 +256,9 @@ func (g *stage) relay() bool {
 	if next == nil || next == s || next.host == nil {
 		return !w.failed()
 	}
+	if !g.made() {
+		return false
+	}
 	w.say("SUCCESSOR %s", next.name)
 	next.crash(g.rng.Uint64())
 	g.away = append(g.away, func() {
@@ -266,6 +270,27 @@ func (g *stage) relay() bool {
 		return !w.failed()
 	}
 	return g.served("service without "+next.name, next)
+}
+
+// made mostly lets an image that has begun to take a copy's place become whole before what it comes from is killed; otherwise what needs the copy
+// waits for that one.
+func (g *stage) made() bool {
+	w := g.w
+	if !w.remaking() || g.rng.IntN(3) == 0 {
+		return true
+	}
+	return w.awaitFor("whole images", healsWithin, w.now(func() bool { return !w.remaking() }))
+}
+
+// remaking reports whether an image takes the place of a copy and is not whole.
+func (w *world) remaking() (yes bool) {
+	w.each(func(_ *catalog.Resource, a *catalog.Assignment) {
+		for _, m := range a.Followers {
+			c := w.historyOf(a.Partition).of(m.Store)
+			yes = yes || c != nil && c.remade
+		}
+	})
+	return yes
 }
 
 // wipe has one follower of something be behind, and then the other lose its disk and the owner be killed. What was confirmed with the help of
@@ -281,8 +306,7 @@ func (g *stage) wipe() bool {
 	w.each(func(r *catalog.Resource, a *catalog.Assignment) {
 		if r.Name == t.spec.Name && len(copies) == 0 {
 			for _, f := range a.Followers {
-				i := slices.IndexFunc(w.sites, func(s *site) bool { return s.name == f.Node })
-				copies = append(copies, w.sites[i])
+				copies = append(copies, w.siteOf(f.Node))
 			}
 		}
 	})
@@ -313,11 +337,15 @@ func (g *stage) wipe() bool {
 	return !w.failed()
 }
 
-// served waits until everything is served by other nodes than one: a publish to each resource is answered.
+// served waits until everything is served by other nodes than one: a publish to each resource is answered, or rightly waits for that node.
 func (g *stage) served(what string, without *site) bool {
 	w := g.w
 	var probes []*probe
 	asked := false
+	waits := map[*target]func() bool{}
+	for _, t := range w.targets {
+		waits[t] = w.now(func() bool { return w.waitsFor(without, t) })
+	}
 	return w.awaitFor(what, servesWithin, func() bool {
 		if !w.loading || without.host != nil && without.host.serving && !w.awayNow(without) {
 			return true
@@ -327,10 +355,49 @@ func (g *stage) served(what string, without *site) bool {
 		}
 		done := asked
 		for _, p := range probes {
-			done = p.poll() && done
+			done = (p.poll() || waits[p.t]()) && done
 		}
 		return done
 	})
+}
+
+// waitsFor reports whether a resource can have no other owner before the one that is away comes back: too few of the other copies answer, because
+// an image was to take the place of one, and what it came from is away with the owner.
+func (w *world) waitsFor(away *site, t *target) bool {
+	var newest *catalog.Assignment
+	kind := catalog.Queue
+	w.each(func(r *catalog.Resource, a *catalog.Assignment) {
+		if r.Name == t.spec.Name && (newest == nil || a.Version >= newest.Version) {
+			newest, kind = a, r.Kind
+		}
+	})
+	if newest == nil || newest.Owner.Node != away.name {
+		return false
+	}
+	p, err := w.judged(newest)
+	if err != nil {
+		w.fail("the policy of %s: %v", t.spec.Name, err)
+		return false
+	}
+	var others []*holding
+	for _, m := range newest.Followers {
+		s := w.siteOf(m.Node)
+		if c := w.historyOf(newest.Partition).of(m.Store); c != nil && s != away && !w.awayNow(s) {
+			others = append(others, c)
+		}
+	}
+	return lacksRemade(quorum.R(p, newest.Eligible(), kind), others)
+}
+
+// lacksRemade reports whether fewer copies answer than are needed, and would be enough if the images were whole that take the place of some.
+func lacksRemade(needed int, copies []*holding) bool {
+	whole := 0
+	for _, c := range copies {
+		if !c.remade {
+			whole++
+		}
+	}
+	return whole < needed && len(copies) >= needed
 }
 
 // awayNow reports whether something keeps a node from the others.
@@ -459,12 +526,16 @@ func (w *world) ownerOf(t *target) (s *site) {
 		if r.Name != t.spec.Name || a.Epoch < epoch {
 			return
 		}
-		epoch = a.Epoch
-		i := slices.IndexFunc(w.sites, func(o *site) bool { return o.name == a.Owner.Node })
-		s = nil
-		if i >= 0 {
-			s = w.sites[i]
-		}
+		epoch, s = a.Epoch, w.siteOf(a.Owner.Node)
 	})
 	return s
+}
+
+// siteOf is the site of a node; nil if there is none of that name.
+func (w *world) siteOf(node string) *site {
+	i := slices.IndexFunc(w.sites, func(s *site) bool { return s.name == node })
+	if i < 0 {
+		return nil
+	}
+	return w.sites[i]
 }

@@ -2,6 +2,28 @@ package sim
 
 import "testing"
 
+// TestWhatWaitsForTheOneThatIsAway: only a copy that would be enough, were its image whole, excuses that nothing is served.
+func TestWhatWaitsForTheOneThatIsAway(t *testing.T) {
+	whole, remade := &holding{}, &holding{remade: true}
+	for _, c := range []struct {
+		what   string
+		needed int
+		copies []*holding
+		waits  bool
+	}{
+		{"a copy beside one that an image is made in", 2, []*holding{whole, remade}, true},
+		{"enough beside it", 2, []*holding{whole, whole, remade}, false},
+		{"all are whole", 2, []*holding{whole, whole}, false},
+		{"too few even if it were whole", 3, []*holding{whole, remade}, false},
+		{"one that needs only itself", 1, []*holding{remade}, true},
+		{"nothing is being made", 2, []*holding{whole}, false},
+	} {
+		if got := lacksRemade(c.needed, c.copies); got != c.waits {
+			t.Errorf("%s: waits is %v", c.what, got)
+		}
+	}
+}
+
 // TestActs plays each act with some seeds, without other faults. Those of a lost disk and of copies made elsewhere need five nodes.
 func TestActs(t *testing.T) {
 	for _, a := range Acts[1:] {

@@ -35,6 +35,7 @@ type holding struct {
 	base    batch.Tail // what an image began with; what is below is not known batch by batch
 	marks   []mark     // durable batches, in order
 	pending []mark     // appended and not reported as durable
+	remade  bool       // an image takes its place and is not whole: it answers for nothing
 }
 
 // mark is one batch.

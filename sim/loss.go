@@ -140,7 +140,7 @@ func (w *world) copiesOf(t *target) (copies []*site) {
 			names = append(names, m.Node)
 		}
 		for _, n := range names {
-			copies = append(copies, w.sites[slices.IndexFunc(w.sites, func(s *site) bool { return s.name == n })])
+			copies = append(copies, w.siteOf(n))
 		}
 	})
 	return copies

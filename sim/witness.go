@@ -50,7 +50,9 @@ func (n *witness) store(s replica.Store) replica.Store {
 		im := l.Image()
 		found[im.Partition] = true
 		n.hold(im)
-		n.w.historyOf(im.Partition).in(n).reopened(im.Tail)
+		c := n.w.historyOf(im.Partition).in(n)
+		c.reopened(im.Tail)
+		c.remade = im.Importing
 	}
 	for p, t := range n.copies {
 		if !n.deaf && !n.site.flipped && !found[p] && !t.deleted && t.tail.Position > 0 {
@@ -171,13 +173,19 @@ func (l *witnessedLog) Importing() []byte { return l.images.Importing() }
 func (l *witnessedLog) Import(chunk []byte, over uint64, done func(error)) {
 	if over > 0 { // what the copy held may be gone before that is reported
 		l.t.tail, l.t.before = batch.Tail{}, batch.Tail{}
-		l.n.w.historyOf(l.p).in(l.n).imported(batch.Tail{})
+		c := l.n.w.historyOf(l.p).in(l.n)
+		c.imported(batch.Tail{})
+		c.remade = true
 	}
 	l.images.Import(chunk, over, func(err error) {
-		if err == nil && l.n.site.runs == l.run && l.images.Importing() == nil {
-			tail := l.Image().Tail
-			l.t.tail, l.t.before = tail, tail
-			l.n.w.historyOf(l.p).in(l.n).imported(tail)
+		if l.n.site.runs == l.run {
+			c := l.n.w.historyOf(l.p).in(l.n)
+			c.remade = c.remade && l.Image().Importing
+			if err == nil && l.images.Importing() == nil {
+				tail := l.Image().Tail
+				l.t.tail, l.t.before = tail, tail
+				c.imported(tail)
+			}
 		}
 		done(err)
 	})
