@@ -51,8 +51,11 @@ func (m *copyOf) undo() {
 }
 
 // suffixes holds what an accepted loss has taken against the order of channels: it takes the end of a log and nothing else, so of two messages
-// of one channel that were there before, the later is not there without the earlier.
+// of one channel that were there before, the later is not there without the earlier; unless the resource itself drops what is oldest.
 func (c *Checker) suffixes(r *resource) {
+	if r.lossy {
+		return
+	}
 	gone := map[*lane]*copyOf{}
 	for _, id := range r.ids {
 		m := r.messages[id]

@@ -30,6 +30,8 @@ func TestAnAcceptedLossTakesTheNamedEndOnly(t *testing.T) {
 		"a hole":                                          {then(three, givenUp("s", 0), reads("s", 1, 1, 0), reads("s", 1, 3, 1), readAll("s", 1)), RuleLost},
 		"one without an outcome is given again":           {then(begin, pub(1, "s"), ok(1), pub(2, "s"), reads("s", 1, 1, 0), reads("s", 1, 2, 1), givenUp("s", 0), from("s", 2, 0), reads("s", 2, 2, 0), ok(2), readAll("s", 2)), ""},
 		"what was purged before is no hole":               {then([]Event{declared("q"), opened(1)}, pub(1, "q"), ok(1), of(Purge, "q"), of(Purged, "q"), pub(2, "q"), ok(2), givenUp("q", 1), got("q", 1, 2), settle("q", 1, 2, Accept), drained("q")), ""},
+		"what a greatest length drops is no hole":         {then([]Event{with(declared("q"), lossy), opened(1)}, pub(1, "q"), ok(1), pub(2, "q"), ok(2), givenUp("q", 0), got("q", 1, 2), settle("q", 1, 2, Accept), drained("q")), ""},
+		"a hole in a queue":                               {then([]Event{declared("q"), opened(1)}, pub(1, "q"), ok(1), pub(2, "q"), ok(2), givenUp("q", 0), got("q", 1, 2), settle("q", 1, 2, Accept), drained("q")), RuleLost},
 		"a reader jumps":                                  {then(read, givenUp("s", 1), pub(4, "s"), ok(4), pub(5, "s"), ok(5), reads("s", 1, 5, 2)), RuleReader},
 		"a settle is undone":                              {then(queue, givenUp("q", 1), got("q", 1, 1), settle("q", 1, 1, Accept), kept("q", 1), drained("q")), ""},
 		"a settle stands, and the rest is gone":           {then(queue, givenUp("q", 1), drained("q")), ""},
