@@ -73,6 +73,9 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		// Not a mistake of the product: the owner was killed 10 ms after an image, of a log that was kept for 4 KiB, had begun to take the place of a
 		// follower's, and the act demanded that the third copy serve alone.
 		"an image without its owner": {Seed: 4067, Nodes: 3, Small: true, For: time.Second, Skip: []int{0}},
+		// A gateway that had heard nothing of an owner in between let go of what that one had handed to another, whose accept then counted for nothing.
+		"a claim of before":      {Seed: 5052, Nodes: 5, Small: true},
+		"a claim of before, too": {Seed: 6274, Nodes: 3, Small: true},
 	} {
 		t.Run(what, func(t *testing.T) { show(t, Run(opt)) })
 	}

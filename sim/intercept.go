@@ -27,6 +27,9 @@ type ear struct {
 	mouths  map[protocol.Gateway]*mouth
 	order   []protocol.Gateway          // of mouths
 	holders map[uint64]protocol.Gateway // who was handed what lies at an offset, by this run
+	claims  map[uint64]uint64           // of what is held by a claim: epoch of the owner that the gateway had its last stream to
+	// delivers is the last epoch in which something was handed out here: all claims of that epoch were in.
+	delivers uint64
 }
 
 // said is one Settle or Cursor message.
@@ -78,7 +81,7 @@ func (h *host) gateway(shard uint32) protocol.Gateway {
 func (h *host) owner(p ident.Partition, to protocol.Sender) protocol.Sender {
 	e := h.ears[p]
 	if e == nil {
-		e = &ear{ears: h.w.earsOf(p), h: h, mouths: map[protocol.Gateway]*mouth{}, holders: map[uint64]protocol.Gateway{}}
+		e = &ear{ears: h.w.earsOf(p), h: h, mouths: map[protocol.Gateway]*mouth{}, holders: map[uint64]protocol.Gateway{}, claims: map[uint64]uint64{}}
 		h.ears[p] = e
 	}
 	e.to = to
@@ -89,16 +92,11 @@ func (h *host) owner(p ident.Partition, to protocol.Sender) protocol.Sender {
 func (e *ear) Send(msg any) {
 	switch m := msg.(type) {
 	case protocol.Attach:
-		to := &mouth{e: e, gateway: m.Gateway, to: m.Reply, stream: m.Stream, producer: m.Producer}
+		to := &mouth{e: e, gateway: m.Gateway, to: m.Reply, stream: m.Stream, producer: m.Producer, claims: m.Claims, after: m.Epoch}
 		if e.mouths[m.Gateway] == nil {
 			e.order = append(e.order, m.Gateway)
 		}
 		e.mouths[m.Gateway] = to
-		for _, c := range m.Claims {
-			if _, held := e.holders[c.Offset]; !held {
-				e.holders[c.Offset] = m.Gateway
-			}
-		}
 		m.Reply = to
 		msg = m
 	case protocol.Subscribe:
@@ -111,6 +109,24 @@ func (e *ear) Send(msg any) {
 		e.say(said{gateway: m.Gateway, seq: m.Seq, cursor: m.Name, offset: m.Offset}, nil)
 	}
 	e.w.opt.plant.toOwner(e, msg)
+}
+
+// claimed notes what a gateway holds whose stream was opened. Of two that claim the same it is that one's who heard the later owner, as long as
+// nothing is handed out.
+func (e *ear) claimed(m *mouth, epoch uint64) {
+	for _, c := range m.claims {
+		_, held := e.holders[c.Offset]
+		before, claimed := e.claims[c.Offset]
+		if !held || claimed && e.delivers < epoch && before < m.after {
+			e.holders[c.Offset], e.claims[c.Offset] = m.gateway, m.after
+		}
+	}
+}
+
+// holds notes who is handed what lies at an offset.
+func (e *ear) holds(offset uint64, g protocol.Gateway) {
+	e.holders[offset] = g
+	delete(e.claims, offset)
 }
 
 // say remembers a settle, once: a resend says the same again. A gateway sends everything that its clients have settled so far in one
@@ -156,6 +172,9 @@ type mouth struct {
 	stream  uint64
 	// producer is the gateway's, upTo what of it is confirmed, epoch the owner's.
 	producer, upTo, epoch uint64
+	// claims are what the gateway claims, and after is the epoch of the owner that it had its last stream to.
+	claims []protocol.Claim
+	after  uint64
 	// consumer is the last one that was subscribed.
 	consumer uint64
 }
@@ -164,15 +183,19 @@ type mouth struct {
 func (m *mouth) Send(msg any) {
 	m.heard(msg)
 	switch s := msg.(type) {
+	case protocol.Attached:
+		m.e.claimed(m, s.Epoch)
 	case protocol.Settled:
 		m.e.settled(m.gateway, s.Seq)
 	case protocol.Deliver:
+		m.e.delivers = m.epoch
 		for _, it := range s.Items {
-			m.e.holders[it.Offset] = m.gateway
+			m.e.holds(it.Offset, m.gateway)
 		}
 	case protocol.GetDone:
 		if s.OK {
-			m.e.holders[s.Item.Offset] = m.gateway
+			m.e.delivers = m.epoch
+			m.e.holds(s.Item.Offset, m.gateway)
 		}
 	}
 	m.e.w.opt.plant.toGateway(m, msg)

@@ -224,9 +224,10 @@ func (m *Machine) Purge() uint64 {
 
 // Attach begins a gateway's new stream: its consumers are gone, but for those kept, which take nothing until they subscribe anew; it holds
 // what it claims, and what it held but does not claim was never received, so it is ready again without having been counted. Claims of what does not live, or is
-// held by another, are ignored. The claims must include deliveries whose settle is not confirmed yet, ahead of that settle. Only
+// held by another, are ignored; but of two gateways that claim the same before Claimed, that one has it whose last stream was of the later owner, given
+// by its epoch (0: of none): the other's was handed on while it was away. The claims must include deliveries whose settle is not confirmed yet, ahead of that settle. Only
 // while Attaching; before, the claims would be lost. The queue was in use until now if the gateway had a consumer.
-func (m *Machine) Attach(gateway uint64, claims []Claim, kept []Kept, now int64) {
+func (m *Machine) Attach(gateway, epoch uint64, claims []Claim, kept []Kept, now int64) {
 	o := m.o
 	if o.claiming {
 		o.await(gateway, kept)
@@ -278,14 +279,40 @@ func (m *Machine) Attach(gateway uint64, claims []Claim, kept []Kept, now int64)
 		}
 	})
 	if m.Attaching() {
-		for _, k := range claims {
-			if p, i := m.page(k.Offset); p != nil && has(&p.ready, i) {
-				m.lower(p, i)
-				o.hold(o.slot(Holder{Gateway: gateway, Consumer: k.Consumer}), p, i)
-			}
-		}
+		m.claim(gateway, epoch, claims)
 	}
 	m.tidyConsumers(gateway)
+}
+
+// claim gives a gateway what it claims and may have.
+func (m *Machine) claim(gateway, epoch uint64, claims []Claim) {
+	o := m.o
+	if o.claiming && len(claims) > 0 {
+		if o.claimants == nil {
+			o.claimants = map[uint64]uint64{}
+		}
+		o.claimants[gateway] = epoch
+	}
+	for _, k := range claims {
+		p, i := m.page(k.Offset)
+		switch {
+		case p == nil:
+			continue
+		case has(&p.ready, i):
+			m.lower(p, i)
+		case o.claiming && has(&p.held, i):
+			c := o.audience.list[p.blocks[i>>6][i&63]]
+			if o.claimants[c.holder.Gateway] >= epoch {
+				continue
+			}
+			o.drop(c, p, i>>6, 1<<(i&63))
+			m.update(c)
+			o.forget(c)
+		default:
+			continue
+		}
+		o.hold(o.slot(Holder{Gateway: gateway, Consumer: k.Consumer}), p, i)
+	}
 }
 
 // ReleaseGateway ends a gateway: its consumers go, what it holds is released (staged as returns, counted).

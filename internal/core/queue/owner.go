@@ -24,7 +24,8 @@ type owner struct {
 	active    uint32 // slot of the single active consumer
 	exclusive uint32 // slot of the exclusive consumer
 	held      uint64
-	unused    int64 // since when; counts while nobody is subscribed
+	claimants map[uint64]uint64 // while claiming: epoch of the owner that each gateway which claims had its last stream to
+	unused    int64             // since when; counts while nobody is subscribed
 
 	inherited uint64 // offsets below may have been delivered by an earlier owner
 	offered   uint64 // offsets below have had their chance of being delivered before they expire
@@ -207,7 +208,7 @@ func (o *owner) shorter(size uint32) {
 // Claimed says that every gateway that may hold something of an earlier owner's has attached, or had its time to. Until then all that
 // is not claimed looks ready, and may be in a client's hands.
 func (m *Machine) Claimed() {
-	m.o.claiming = false
+	m.o.claiming, m.o.claimants = false, nil
 	if a := m.o.audience; a != nil {
 		a.awaited = nil
 	}

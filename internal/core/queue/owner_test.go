@@ -16,7 +16,7 @@ func TestAttachCountsAsUse(t *testing.T) {
 	if err := m.Subscribe(Holder{1, 1}, Options{Credit: 1}); err != nil {
 		t.Fatal(err)
 	}
-	m.Attach(1, nil, nil, 5000)
+	m.Attach(1, 0, nil, nil, 5000)
 	if m.Unused(5000) || m.Unused(5999) {
 		t.Fatal("unused, though it had a consumer until now")
 	}
@@ -62,6 +62,24 @@ func TestTimesOfWhatWentTakeNoMemory(t *testing.T) {
 
 // TestNothingEndsBeforeTheClaimsAreIn: what an earlier owner had handed out looks ready to a new one until the gateways have said what
 // they hold. Neither a length limit nor a purge may take it from them.
+// A gateway that an owner in between did not hear of claims what that one has handed to another since, and may come first.
+func TestTheLaterDeliveryIsClaimed(t *testing.T) {
+	for _, first := range []uint64{1, 2} {
+		m := New(Settings{})
+		m.ApplyRecord(0, batch.RecordHeader{Size: 1}, 1)
+		m.Promote(1)
+		for _, gateway := range []uint64{first, 3 - first} {
+			m.Attach(gateway, gateway, []Claim{{1, 0}}, nil, 1) // the second one had its last stream to the owner of epoch 2
+		}
+		if n := m.Settle(Holder{Gateway: 1, Consumer: 1}, 0, 0, Release); n != 0 {
+			t.Errorf("%d first: a message was let go of by who held it before another", first)
+		}
+		if n := m.Settle(Holder{Gateway: 2, Consumer: 1}, 0, 0, Accept); n != 1 {
+			t.Errorf("%d first: who was given the message last does not hold it", first)
+		}
+	}
+}
+
 func TestNothingEndsBeforeTheClaimsAreIn(t *testing.T) {
 	one := int64(1)
 	m := New(Settings{MaxLength: &one})
@@ -75,7 +93,7 @@ func TestNothingEndsBeforeTheClaimsAreIn(t *testing.T) {
 	if _, count := m.TakeEvents(); count != 0 {
 		t.Fatalf("%d events: dropped what a client may hold", count)
 	}
-	m.Attach(1, []Claim{{1, 0}, {1, 1}}, nil, 1)
+	m.Attach(1, 0, []Claim{{1, 0}, {1, 1}}, nil, 1)
 	m.Claimed()
 	if _, count := m.TakeEvents(); count != 0 {
 		t.Fatalf("%d events: one message is ready, and two are held", count)

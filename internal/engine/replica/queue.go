@@ -141,7 +141,7 @@ func (q *queueSide) attach(r *replica, gateway uint64, m *protocol.Attach) {
 	for i, k := range m.Kept {
 		ks[i] = queue.Kept(k)
 	}
-	q.m.Attach(gateway, cs, ks, r.now())
+	q.m.Attach(gateway, m.Epoch, cs, ks, r.now())
 }
 
 func (q *queueSide) release(r *replica, gateway uint64) { q.m.ReleaseGateway(gateway, r.now()) }
