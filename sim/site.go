@@ -191,15 +191,28 @@ func (w *world) forget(h *host) {
 		}
 		if t.busy && t.by == h {
 			if t.purging {
-				w.see(check.Event{Kind: check.PurgeLost, Resource: t.key})
+				w.losePurge(t)
+			} else {
+				t.gone, t.busy = true, false
 			}
-			t.gone, t.busy, t.purging = !t.purging, false, false
 		}
 		if t.memory && t.born > 0 && t.home == h && !t.lost {
 			t.gone, t.lost = true, true
 			w.see(check.Event{Kind: check.Deleted, Resource: t.key})
 		}
 	}
+}
+
+// onTheWay is for how long what a node has said may still arrive after its end.
+const onTheWay = 2 * time.Second
+
+// losePurge gives a purge up whose client is gone, once nothing of it can be on its way any more. Until then it may be done at any time.
+func (w *world) losePurge(t *target) {
+	t.by = nil
+	w.sim.At(w.sim.Now()+onTheWay, func() {
+		w.see(check.Event{Kind: check.PurgeLost, Resource: t.key})
+		t.busy, t.purging = false, false
+	})
 }
 
 // fill has clients come until there are as many as there should be, each at a node of its choice.
