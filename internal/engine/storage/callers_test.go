@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -20,11 +21,9 @@ func TestIdleCopiesAreSmall(t *testing.T) {
 	const warm, n = 5_000, 10_000 // what a store has whatever it holds is there after the first
 	r := newRig(t, Options{FileSize: 32 << 20, ScrubEvery: -1, CacheBytes: 1})
 	r.idle(0, warm)
-	r.rest()
-	before, loops := heap(), runtime.NumGoroutine()
+	before, loops := r.atRest(), runtime.NumGoroutine()
 	r.idle(warm, warm+n)
-	r.rest()
-	first := int64(heap()-before) / n
+	first := int64(r.atRest()-before) / n
 	if g := runtime.NumGoroutine(); g > loops {
 		t.Errorf("%d goroutines for idle copies", g-loops)
 	}
@@ -32,8 +31,7 @@ func TestIdleCopiesAreSmall(t *testing.T) {
 	r.close()
 	before = heap()
 	r.open()
-	r.rest()
-	again := int64(heap()-before) / (warm + n)
+	again := int64(r.atRest()-before) / (warm + n)
 	runtime.KeepAlive(old)
 	t.Logf("%d bytes a copy, %d after a restart", first, again)
 	if first > idleBytes || again > idleBytes {
@@ -42,6 +40,17 @@ func TestIdleCopiesAreSmall(t *testing.T) {
 	if got := len(r.s.Copies()); got != warm+n {
 		t.Errorf("%d copies", got)
 	}
+}
+
+// atRest is the heap of a store that does nothing: the least of some looks, since a group that comes late takes the writer's buffer once more.
+func (r *rig) atRest() uint64 {
+	r.t.Helper()
+	least := uint64(math.MaxUint64)
+	for range 3 {
+		r.rest()
+		least = min(least, heap())
+	}
+	return least
 }
 
 // rest has the writer give back what it works with, as it does by itself a second after the last group.
