@@ -22,7 +22,7 @@ func forClients(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, consensus.ErrUncertain):
-		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made: the node that leads the catalog did not answer, or was lost; asking for it again is safe")
+		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made: the catalog has no quorum, or lost the node that leads it; what is served goes on; asking again is safe")
 	case errors.Is(err, consensus.ErrNotProposed):
 		return broker.Errorf(broker.Unavailable,
 			"nothing was changed: the catalog has no leader in reach, or too much to do; queues whose owner and copies are in reach go on; try again later or on another node")
