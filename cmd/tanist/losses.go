@@ -117,12 +117,16 @@ from it, and kept aside where the copy had owned ("tanist inspect" finds it).`,
 	return c
 }
 
-// gone says what of a plan is known to be lost.
+// gone says what is lost by a plan that was carried out. As the plan does, it promises nothing of what nobody reported; an owner that goes on
+// holds all that was confirmed.
 func gone(p admin.LossPlan) string {
-	if p.Entries == 0 {
-		return "nothing that was confirmed is known to be gone"
+	switch {
+	case p.Candidate == p.Owner && p.Entries == 0:
+		return "nothing that was confirmed is gone"
+	case p.Entries == 0:
+		return "nothing that anyone has reported as confirmed is gone, but what was confirmed after that on missing copies only is"
 	}
-	return plural(int(p.Entries), "confirmed entry") + " may be gone"
+	return plural(int(p.Entries), "confirmed entry") + " may be gone, and what was confirmed after that on missing copies only"
 }
 
 func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
