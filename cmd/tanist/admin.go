@@ -38,6 +38,41 @@ func (f *adminFlags) client() (*client.Client, error) {
 	return client.New(url, user, password, f.ca)
 }
 
+// with is what a verb runs that asks a node: do has a client of the node that the flags name.
+func (f *adminFlags) with(do func(c *cobra.Command, api *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		api, err := f.client()
+		if err != nil {
+			return err
+		}
+		return do(c, api, args)
+	}
+}
+
+// answer prints what a node answered, as JSON where that is asked for, or gives the error that came instead.
+func answer[T any](c *cobra.Command, f *adminFlags, text func(io.Writer, T) error) func(T, error) error {
+	return func(v T, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case f.json:
+			return printJSON(c.OutOrStdout(), v)
+		}
+		return text(c.OutOrStdout(), v)
+	}
+}
+
+// rows is how a list is printed as a table.
+func rows[T any](header string, row func(T) []string) func(io.Writer, []T) error {
+	return func(w io.Writer, all []T) error {
+		var lines [][]string
+		for _, x := range all {
+			lines = append(lines, row(x))
+		}
+		return table(w, header, lines)
+	}
+}
+
 // loginPassword is the password to log in with.
 func loginPassword(user string) (string, error) {
 	if p, ok := os.LookupEnv("TANIST_PASSWORD"); ok {

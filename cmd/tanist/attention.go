@@ -10,6 +10,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 // exitNo is the exit code of a question whose answer is no, where 1 is that it was not answered: something needs attention, a node is not
@@ -25,11 +26,7 @@ with. It is drawn from what all nodes in reach say now. Last comes what needs no
 follower whose place is kept while copies enough are left.
 
 Exit codes: 0 nothing needs attention, %d something does, 1 it could not be found out.`, exitNo),
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			a, err := api.Attention(c.Context())
 			if err != nil {
 				return err
@@ -43,7 +40,7 @@ Exit codes: 0 nothing needs attention, %d something does, 1 it could not be foun
 				err = exit{exitNo}
 			}
 			return err
-		},
+		}),
 	}
 	f.add(c)
 	return c

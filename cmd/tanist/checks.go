@@ -165,11 +165,7 @@ it; it says how many.
 
 Exit codes: 0 the node can be stopped, %d it cannot, 1 it could not be found out.`, exitNo),
 		Example: "  tanist check quorum-critical n2 && systemctl restart tanist",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			answer, err := api.QuorumCritical(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -183,7 +179,7 @@ Exit codes: 0 the node can be stopped, %d it cannot, 1 it could not be found out
 				err = exit{exitNo}
 			}
 			return err
-		},
+		}),
 	}
 	f.add(c)
 	return c

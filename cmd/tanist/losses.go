@@ -13,6 +13,7 @@ import (
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newPlan() *cobra.Command {
@@ -54,11 +55,7 @@ The best way out is always to bring a missing node back with its disk: then noth
 
 Exit codes: 0 there is a plan, %d nothing can be given up, 1 it could not be found out.`, exitNo),
 		Example: "  tanist plan accept-loss orders",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			p, err := api.PlanLoss(c.Context(), f.query(args[0]))
 			if err != nil {
 				return err
@@ -72,7 +69,7 @@ Exit codes: 0 there is a plan, %d nothing can be given up, 1 it could not be fou
 				err = exit{exitNo}
 			}
 			return err
-		},
+		}),
 	}
 	f.add(c)
 	return c
@@ -89,11 +86,7 @@ be told that messages are safe which nobody will see. Where its lease fences it 
 is over; until then the answer says for how long to wait. When a missing copy returns it follows the new owner; what it held beyond is cut
 from it, and kept aside where the copy had owned ("tanist inspect" finds it).`,
 		Example: "  tanist accept-loss orders --plan 5d1f0c9a4be27a33 --reason 'disks of n1 and n2 burnt' --stopped n1,n2",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			q.LossQuery = f.query(args[0])
 			d, err := api.AcceptLoss(c.Context(), q)
 			if err != nil {
@@ -105,7 +98,7 @@ from it, and kept aside where the copy had owned ("tanist inspect" finds it).`,
 			fmt.Fprintf(c.OutOrStdout(), "%s %s goes on with %s from offset %d on; %s.\n", d.Done.Kind, admin.Visible(d.Done.Resource), d.Done.Candidate, d.Done.FromOffset, gone(d.Done))
 			_, err = fmt.Fprintf(c.OutOrStdout(), "Next: tanist evidence %s\n", d.Transition)
 			return err
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringVar(&q.Plan, "plan", "", "hash of the plan, from tanist plan accept-loss")

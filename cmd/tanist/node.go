@@ -22,17 +22,13 @@ func newJoinToken() *cobra.Command {
 		Long: `Makes a token with which one new node joins, once. It is printed here and kept nowhere: give it to the node as TANIST_JOIN_TOKEN, or in a
 file with --join-token-file. Flags are seen in process lists.`,
 		Example: "  tanist join-token --node n2 --ttl 10m",
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			t, err := api.JoinToken(c.Context(), q)
 			if err != nil {
 				return err
 			}
 			return printToken(c, f.json, t)
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringVar(&q.Node, "node", "", "the only name that may use it (default any)")
@@ -67,20 +63,9 @@ func newNodeList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List the members of the cluster", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			nodes, err := api.Nodes(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), nodes)
-			}
-			return printNodes(c.OutOrStdout(), nodes)
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
+			return answer(c, &f, printNodes)(api.Nodes(c.Context()))
+		}),
 	}
 	f.add(c)
 	return c
@@ -128,16 +113,12 @@ func newNodeDrain(on bool) *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.DrainNode(c.Context(), args[0], on); err != nil {
 				return err
 			}
 			return done(c, f.json, said, args[0])
-		},
+		}),
 	}
 	f.add(c)
 	return c
@@ -150,16 +131,12 @@ func newNodeRemove() *cobra.Command {
 		Long: `Takes a node out of the cluster. It is refused while the node owns or follows a durable queue or stream. Its data directory never
 becomes a member again: to come back, the node joins with an empty one. tanist node drain first has other nodes follow in its stead. What a
 node owns is moved by nothing yet but by its stop, upon which another copy owns.`,
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.RemoveNode(c.Context(), args[0]); err != nil {
 				return err
 			}
 			return done(c, f.json, "node %s is removed; its data directory is of no more use", args[0])
-		},
+		}),
 	}
 	f.add(c)
 	return c
@@ -186,11 +163,7 @@ the node lives. Only for a node whose data directory is lost: where it still exi
 directory is of no more use. Queues and streams that the lost node followed get their copies back from the others; those
 that it owned were taken over when it was lost, unless too few copies were left for that: those wait, and its directory may hold what no other
 does.`,
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			t, err := api.ReplaceNode(c.Context(), args[0], ttl)
 			if err != nil {
 				return err
@@ -204,7 +177,7 @@ does.`,
 					"If that still exists, do not use the token: start the node with it. `tanist attention` says what they wait for.\n", args[0], plural(owned, "partition"))
 			}
 			return printToken(c, f.json, t)
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringVar(&ttl, "ttl", "1h", "how long the token can be used, at most 168h")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newPermission() *cobra.Command {
@@ -62,16 +63,12 @@ func newPermissionClear() *cobra.Command {
 	var vhost string
 	c := &cobra.Command{
 		Use: "clear USER", Short: "Take away a user's permissions in a virtual host", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.DeletePermission(c.Context(), args[0], vhost); err != nil {
 				return err
 			}
 			return done(c, f.json, "%s has no permissions in %s any more", args[0], vhost)
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringVar(&vhost, "vhost", "/", "virtual host")
@@ -82,24 +79,12 @@ func newPermissionList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List permissions", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
+			row := func(p catalog.Permission) []string {
+				return []string{p.User, p.VHost, orDash(p.Configure), orDash(p.Write), orDash(p.Read)}
 			}
-			all, err := api.Permissions(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), all)
-			}
-			var rows [][]string
-			for _, p := range all {
-				rows = append(rows, []string{p.User, p.VHost, orDash(p.Configure), orDash(p.Write), orDash(p.Read)})
-			}
-			return table(c.OutOrStdout(), "USER VHOST CONFIGURE WRITE READ", rows)
-		},
+			return answer(c, &f, rows("USER VHOST CONFIGURE WRITE READ", row))(api.Permissions(c.Context()))
+		}),
 	}
 	f.add(c)
 	return c

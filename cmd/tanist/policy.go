@@ -10,6 +10,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newPolicy() *cobra.Command {
@@ -26,11 +27,7 @@ before a policy is lowered is still confirmed by as many copies as before.
 
 The policies: local_durable (a queue's owner alone confirms), majority_durable, all_durable, and replica_durable(N), where N copies confirm.`,
 		Example: "  tanist policy orders\n  tanist policy orders --policy all_durable\n  tanist policy orders --copies 5",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if c.Flags().Changed("copies") && u.Copies == 0 {
 				return fmt.Errorf("--copies 0: want a number from 1")
 			}
@@ -55,7 +52,7 @@ The policies: local_durable (a queue's owner alone confirms), majority_durable, 
 				return printJSON(c.OutOrStdout(), admin.Wishes{VHost: r.VHost, Resource: r.Name, Incarnation: r.Incarnation, Policy: r.Policy, Copies: r.Copies})
 			}
 			return printPolicy(c.OutOrStdout(), all[0], parts)
-		},
+		}),
 	}
 	f.add(c)
 	p := c.Flags()

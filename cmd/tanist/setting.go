@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newSetting() *cobra.Command {
@@ -33,42 +34,20 @@ func newSettingList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List all settings, with what is allowed", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			all, err := api.Settings(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), all)
-			}
-			return printSettings(c.OutOrStdout(), all)
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
+			row := func(s admin.SettingAnswer) []string { return []string{s.Name, s.Value, s.Default, s.Allowed, s.About} }
+			return answer(c, &f, rows("SETTING VALUE DEFAULT ALLOWED MEANING", row))(api.Settings(c.Context()))
+		}),
 	}
 	f.add(c)
 	return c
-}
-
-func printSettings(w io.Writer, all []admin.SettingAnswer) error {
-	var rows [][]string
-	for _, s := range all {
-		rows = append(rows, []string{s.Name, s.Value, s.Default, s.Allowed, s.About})
-	}
-	return table(w, "SETTING VALUE DEFAULT ALLOWED MEANING", rows)
 }
 
 func newSettingGet() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "get NAME", Short: "Print the value of a setting", Args: cobra.ExactArgs(1), ValidArgsFunction: settingNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			all, err := api.Settings(c.Context())
 			if err != nil {
 				return err
@@ -77,12 +56,11 @@ func newSettingGet() *cobra.Command {
 			if i < 0 {
 				return fmt.Errorf("no setting %q: there are %s", args[0], strings.Join(admin.SettingNames(), ", "))
 			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), all[i])
-			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), all[i].Value)
-			return err
-		},
+			return answer(c, &f, func(w io.Writer, s admin.SettingAnswer) error {
+				_, err := fmt.Fprintln(w, s.Value)
+				return err
+			})(all[i], nil)
+		}),
 	}
 	f.add(c)
 	return c
@@ -93,17 +71,9 @@ func newSettingSet() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set NAME VALUE", Short: "Set a setting, at once and for all nodes", Args: cobra.ExactArgs(2), ValidArgsFunction: settingNames,
 		Example: "  tanist setting set follower_loss_hold 30m\n  tanist setting set rebalance off",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			s, err := api.PutSetting(c.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			return saySetting(c, f.json, s)
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
+			return answer(c, &f, saySetting)(api.PutSetting(c.Context(), args[0], args[1]))
+		}),
 	}
 	f.add(c)
 	return c
@@ -113,31 +83,20 @@ func newSettingReset() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "reset NAME", Short: "Let a setting have its default again", Args: cobra.ExactArgs(1), ValidArgsFunction: settingNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			s, err := api.ResetSetting(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return saySetting(c, f.json, s)
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
+			return answer(c, &f, saySetting)(api.ResetSetting(c.Context(), args[0]))
+		}),
 	}
 	f.add(c)
 	return c
 }
 
 // saySetting says how a setting stands now.
-func saySetting(c *cobra.Command, asJSON bool, s admin.SettingAnswer) error {
-	if asJSON {
-		return printJSON(c.OutOrStdout(), s)
-	}
+func saySetting(w io.Writer, s admin.SettingAnswer) error {
 	note := ""
 	if !s.Set {
 		note = ", its default"
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "%s is %s%s\n", s.Name, s.Value, note)
+	_, err := fmt.Fprintf(w, "%s is %s%s\n", s.Name, s.Value, note)
 	return err
 }

@@ -36,11 +36,7 @@ A partition serves, or waits and says for what. When its owner's node goes away 
 Of a copy, POSITION is the last entry that it has (a settle is an entry as a publish is), OFFSET the number of
 messages or records ever published that it has, DURABLE the last entry that is on its disk, and LAG how many entries it is behind the owner's.
 LEADS says whether it owns, could own if the owner was lost now, or why it could not.`,
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			name := ""
 			if len(args) > 0 {
 				name = args[0]
@@ -59,7 +55,7 @@ LEADS says whether it owns, could own if the owner was lost now, or why it could
 				return r.printResources(c.OutOrStdout())
 			}
 			return r.print(c.OutOrStdout())
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringVar(&vhost, "vhost", "", "only this virtual host (default all)")

@@ -178,11 +178,7 @@ which position on the new owner's history goes, what copies had to drop for it, 
 Of an answer, POSITION is where the copy's log ended on its disk, EPOCH that of its last batch, COUNTS up to where it counted (what an earlier
 owner had not confirmed is left out), CONFIRMED the highest position that the copy knew to be confirmed.`,
 		Example: "  tanist evidence 3/0@2.1",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			e, err := api.Transition(c.Context(), args[0])
 			var refused *client.Error
 			if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
@@ -195,7 +191,7 @@ owner had not confirmed is left out), CONFIRMED the highest position that the co
 				return printJSON(c.OutOrStdout(), e)
 			}
 			return printEvidence(c.OutOrStdout(), e)
-		},
+		}),
 	}
 	f.add(c)
 	return c

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/front/admin"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newUser() *cobra.Command {
@@ -23,11 +24,7 @@ func newUserAdd() *cobra.Command {
 		Long: `Creates a user. The password comes from $TANIST_NEW_PASSWORD, from the terminal, or from the first line of standard input.
 A new user may do nothing until "tanist permission set" says what.`,
 		Example: "  tanist user add app < password.txt\n  tanist user add grafana --role monitoring",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			password, err := newPassword(args[0], c.InOrStdin())
 			if err != nil {
 				return err
@@ -40,7 +37,7 @@ A new user may do nothing until "tanist permission set" says what.`,
 				return err
 			}
 			return done(c, f.json, "user %s is set; next: tanist permission set %s --vhost / --configure '.*' --write '.*' --read '.*'", args[0], args[0])
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringSliceVar(&roles, "role", nil, "administrator or monitoring, for the admin port; may be repeated")
@@ -52,11 +49,7 @@ func newUserPasswd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "passwd NAME", Short: "Change a user's password", Args: cobra.ExactArgs(1),
 		Long: "Changes a password, which comes from $TANIST_NEW_PASSWORD, from the terminal, or from the first line of standard input.",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			users, err := api.Users(c.Context())
 			if err != nil {
 				return err
@@ -76,7 +69,7 @@ func newUserPasswd() *cobra.Command {
 				return err
 			}
 			return done(c, f.json, "the password of %s is changed", args[0])
-		},
+		}),
 	}
 	f.add(c)
 	return c
@@ -86,16 +79,12 @@ func newUserDelete() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a user with the user's permissions", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.DeleteUser(c.Context(), args[0]); err != nil {
 				return err
 			}
 			return done(c, f.json, "user %s is deleted", args[0])
-		},
+		}),
 	}
 	f.add(c)
 	return c
@@ -105,24 +94,10 @@ func newUserList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List users and their roles", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			users, err := api.Users(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), users)
-			}
-			var rows [][]string
-			for _, u := range users {
-				rows = append(rows, []string{u.Name, orDash(strings.Join(u.Roles, ","))})
-			}
-			return table(c.OutOrStdout(), "NAME ROLES", rows)
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
+			row := func(u admin.UserAnswer) []string { return []string{u.Name, orDash(strings.Join(u.Roles, ","))} }
+			return answer(c, &f, rows("NAME ROLES", row))(api.Users(c.Context()))
+		}),
 	}
 	f.add(c)
 	return c

@@ -4,6 +4,9 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
 func newVHost() *cobra.Command {
@@ -16,16 +19,12 @@ func newVHostAdd() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Create a virtual host", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.PutVHost(c.Context(), args[0]); err != nil {
 				return err
 			}
 			return done(c, f.json, "virtual host %s is there; users need permissions in it: tanist permission set USER --vhost %s …", args[0], args[0])
-		},
+		}),
 	}
 	f.add(c)
 	return c
@@ -59,24 +58,9 @@ func newVHostList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List virtual hosts", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			vhosts, err := api.VHosts(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), vhosts)
-			}
-			var rows [][]string
-			for _, v := range vhosts {
-				rows = append(rows, []string{v.Name})
-			}
-			return table(c.OutOrStdout(), "NAME", rows)
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
+			return answer(c, &f, rows("NAME", func(v catalog.VHost) []string { return []string{v.Name} }))(api.VHosts(c.Context()))
+		}),
 	}
 	f.add(c)
 	return c
