@@ -2,14 +2,10 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,37 +18,33 @@ import (
 	"github.com/tanist/tanist/internal/front/admin"
 )
 
-// Client asks a node: the first that answers, and then the same one for as long as it does. Its methods are safe to repeat: every change
-// says what shall be, not what to add.
+// Client asks a node: the first that answers, and then the same one for as long as it does. Where there are several, one that hangs costs a
+// second: what only reads is then asked of the next one too, and a change is sent to none that has not just answered. Most changes are safe to
+// repeat, since they say what shall be, not what to add; each method says where that is not so. A change that was sent is never sent to another
+// node by itself: the error is then an *Unreachable that was Sent.
 type Client struct {
 	bases          []string
 	at             atomic.Int32 // index of the one that answered last
 	user, password string
 	http           http.Client
+	patience       time.Duration // after which another node is asked beside one that has not answered
 }
 
-// Where there are other nodes to ask, one that hangs is not waited for as long.
 const (
-	timeout      = 30 * time.Second
-	timeoutOfOne = 10 * time.Second
+	timeout  = 30 * time.Second
+	patience = time.Second
 )
-
-// maxAnswer bounds what is read of one answer.
-const maxAnswer = 1 << 30
 
 // New makes a client for the addresses of one node or several, separated by commas, each such as http://127.0.0.1:15672. ca is a PEM file
 // with the authorities of https addresses; empty stands for the system's.
 func New(addresses, user, password, ca string) (*Client, error) {
-	c := &Client{user: user, password: password, http: http.Client{Timeout: timeout}}
+	c := &Client{user: user, password: password, http: http.Client{Timeout: timeout}, patience: patience}
 	for _, base := range strings.Split(addresses, ",") {
 		u, err := url.Parse(base)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("admin address %q: want http://HOST:PORT or https://HOST:PORT, or several with commas between", base)
 		}
 		c.bases = append(c.bases, strings.TrimSuffix(base, "/"))
-	}
-	if len(c.bases) > 1 {
-		c.http.Timeout = timeoutOfOne
 	}
 	if ca != "" {
 		text, err := os.ReadFile(ca)
@@ -66,100 +58,6 @@ func New(addresses, user, password, ca string) (*Client, error) {
 		c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	}
 	return c, nil
-}
-
-// Error is a refusal by the node.
-type Error struct {
-	Status int
-	admin.FailureText
-}
-
-func (e *Error) Error() string { return e.Message }
-
-// Unreachable is returned when no node answered at the address.
-type Unreachable struct {
-	Base  string
-	Cause error
-}
-
-func (e *Unreachable) Error() string {
-	return fmt.Sprintf("no node answers at %s (%v); is `tanist serve` running, and is this its admin address (--admin-url)?", e.Base, e.Cause)
-}
-
-// Unwrap gives what the network said.
-func (e *Unreachable) Unwrap() error { return e.Cause }
-
-// do asks one node after the other until one answers, beginning with the one that did last.
-func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return err
-		}
-	}
-	var err error
-	begin := int(c.at.Load())
-	for i := range c.bases {
-		at := (begin + i) % len(c.bases)
-		err = c.ask(ctx, c.bases[at], method, path, text, into)
-		var gone *Unreachable
-		if !errors.As(err, &gone) || ctx.Err() != nil {
-			c.at.Store(int32(at))
-			return err
-		}
-	}
-	return err
-}
-
-func (c *Client) ask(ctx context.Context, base, method, path string, body []byte, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.SetBasicAuth(c.user, c.password)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err
-		}
-		var untrusted *tls.CertificateVerificationError
-		if errors.As(err, &untrusted) {
-			return fmt.Errorf("the certificate of %s is not accepted (%w); --ca FILE names the authority that signed it", base, untrusted.Err)
-		}
-		return &Unreachable{Base: base, Cause: err}
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return &Unreachable{Base: base, Cause: err}
-	}
-	if resp.StatusCode >= 300 {
-		return c.refusal(resp, text)
-	}
-	if into == nil {
-		return nil
-	}
-	if raw, ok := into.(*string); ok {
-		*raw = string(text)
-		return nil
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%s%s answered what is not Tanist's: %w", base, path, err)
-	}
-	return nil
-}
-
-func (c *Client) refusal(resp *http.Response, text []byte) error {
-	var f admin.Failure
-	if err := json.Unmarshal(text, &f); err != nil || f.Error.Message == "" {
-		return fmt.Errorf("%s: %s: is this a Tanist node's admin address, and does it want https://?", resp.Request.URL, resp.Status)
-	}
-	if resp.StatusCode == http.StatusUnauthorized && f.Error.Message == "wrong user or password" {
-		f.Error.Message += fmt.Sprintf(" for %q; --user and $TANIST_PASSWORD say who asks", c.user)
-	}
-	return &Error{Status: resp.StatusCode, FailureText: f.Error}
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
