@@ -68,13 +68,25 @@ func newBroker(t *testing.T, args ...string) *broker {
 	t.Cleanup(func() {
 		b.kill()
 		if t.Failed() {
-			t.Logf("the log of %s, without its connections, ends:\n%s", b.name, connections.ReplaceAllString(b.log.String(), ""))
+			why, _ := reasons.Load(t.Name())
+			t.Logf("the log of %s, without its connections, ends:\n%s\nthe test ended with: %v", b.name, connections.ReplaceAllString(b.log.String(), ""), why)
 		}
 	})
 	return b
 }
 
 var connections = regexp.MustCompile(`(?m)^.* level=INFO msg=amqp\.connection\..*\n`)
+
+// reasons are why tests ended, by their names: long logs come after what a test says itself.
+var reasons sync.Map
+
+// fatal ends a test, and has its reason told again after the logs of its brokers.
+func fatal(t *testing.T, format string, a ...any) {
+	t.Helper()
+	why := fmt.Sprintf(format, a...)
+	reasons.Store(t.Name(), why)
+	t.Fatal(why)
+}
 
 // freePort finds a port that nobody listens on now.
 func freePort(t *testing.T) string {
@@ -127,7 +139,7 @@ func (b *broker) ready() error {
 func (b *broker) await(what string, ask func() error) {
 	b.t.Helper()
 	if err := b.poll(ask); err != nil {
-		b.t.Fatalf("waiting for %s: %v", what, err)
+		fatal(b.t, "waiting for %s: %v", what, err)
 	}
 }
 

@@ -114,7 +114,7 @@ func (r *rig) unharmed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.faults) > 0 {
-		r.t.Fatalf("%d faults, the first:\n%s", len(r.faults), strings.Join(r.faults[:min(len(r.faults), 10)], "\n"))
+		fatal(r.t, "%d faults, the first:\n%s", len(r.faults), strings.Join(r.faults[:min(len(r.faults), 10)], "\n"))
 	}
 }
 
@@ -125,7 +125,7 @@ func (r *rig) verdict() {
 	err := r.judge.Verdict()
 	r.mu.Unlock()
 	if err != nil {
-		r.t.Fatal(err)
+		fatal(r.t, "%v", err)
 	}
 }
 
