@@ -58,7 +58,7 @@ func TestALossIsAccepted(t *testing.T) {
 		return err
 	})
 	out, code := run(t, "attention", "--admin-url", "http://"+c.up().admin)
-	if code != 10 || !strings.Contains(out, "waiting-for-copies: q: ") || !strings.Contains(out, "missing: n2, n3") || !strings.Contains(out, "next: tanist plan accept-loss q\n") {
+	if code != 10 || !strings.Contains(out, "waiting-for-copies: q: ") || !strings.Contains(out, "missing: n2, n3") || !strings.Contains(out, "start n2, n3 again, each over its data directory") {
 		t.Errorf("attention ends with %d:\n%s", code, out)
 	}
 	if plan.FromOffset != kept || plan.Entries != lost || plan.ReportedBy != "n2" || !slices.Equal(plan.Missing, []string{"n2", "n3"}) {

@@ -40,6 +40,7 @@ const (
 	maxExamples   = 5
 	expiringAfter = 14 * 24 * 3600 * 1000 // milliseconds: a node has tried to renew for two weeks by then
 	stuckAfter    = 60 * 1000             // milliseconds without progress
+	lossAfter     = 2 * 60 * 1000         // milliseconds after which a loss may be thought of: most nodes are back by then, and nothing is lost
 	skewed        = 2000                  // milliseconds between clocks: times to live and evidence would mislead people
 )
 
@@ -72,6 +73,8 @@ type Condition struct {
 	Partitions int `json:"partitions,omitempty"`
 	// Notice says that it needs nobody: what has to be done is done by itself, at a time that is known.
 	Notice bool `json:"notice,omitempty"`
+
+	last string // the command that ends it at a loss: Next names it once nothing else has helped for lossAfter
 }
 
 // WaitKind is what a transition waits for.
@@ -200,6 +203,9 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 		if c.Since == 0 {
 			c.Since = k.Now
 		}
+		if c.last != "" && k.Now-c.Since >= lossAfter {
+			c.Next += "; the last way, if no missing copy can come back: " + c.last
+		}
 		if !c.Notice {
 			needing++
 		}
@@ -327,7 +333,7 @@ func (s *survey) transitions() {
 		s.waits[w.Partition] = true
 		c := Condition{Subject: name, What: w.String(), Since: w.Since, Limit: MissingQuorum, Next: show}
 		if w.Kind != WaitTruth && w.Answers > 0 { // there is something that it could go on with
-			c.Next = first(s.planLoss(w.Partition), show)
+			c.last = s.planLoss(w.Partition)
 		}
 		switch w.Kind {
 		case WaitAnswers:
@@ -342,9 +348,27 @@ func (s *survey) transitions() {
 		}
 		if len(w.Missing) > 0 {
 			c.Ends += ": " + strings.Join(w.Missing, ", ")
+			c.Ends += s.start(w.Missing)
 		}
 		s.add(c)
 	}
+}
+
+// start says which nodes of some have to be started again; "" where all run.
+func (s *survey) start(nodes []string) string {
+	var away []string
+	for _, n := range nodes {
+		if !s.nodes[n].Live {
+			away = append(away, n)
+		}
+	}
+	switch len(away) {
+	case 0:
+		return ""
+	case 1:
+		return "; start " + away[0] + " again over its data directory"
+	}
+	return "; start " + strings.Join(away, ", ") + " again, each over its data directory"
 }
 
 func (s *survey) stores() {

@@ -47,7 +47,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 			k.Waits = []Waiting{{Partition: q, Kind: WaitAnswers, Answers: 1, Needed: 2, Missing: []string{"a", "b"}}}
 			k.Nodes[0].Live, k.Nodes[1].Live = false, false // said already
 		}, []string{
-			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b | missing quorum | copies that are missing answer: a, b | tanist plan accept-loss q",
+			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b | missing quorum | copies that are missing answer: a, b; start a, b again, each over its data directory | tanist status q",
 		}},
 		"too few answers, and why": {func(k *Known) {
 			k.Waits = []Waiting{{
@@ -55,7 +55,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 				Reason: "1 of 2 answers needed; b: damaged: a checksum; a cannot be reached",
 			}}
 		}, []string{
-			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b; b: damaged: a checksum; a cannot be reached | missing quorum | copies that are missing answer: a, b | tanist plan accept-loss q",
+			"waiting-for-copies | q | 1 of 2 answers needed; missing: a, b; b: damaged: a checksum; a cannot be reached | missing quorum | copies that are missing answer: a, b | tanist status q",
 		}},
 		"it could not be recorded": {func(k *Known) { k.Waits = []Waiting{{Partition: q, Reason: "the catalog did not answer"}} }, []string{
 			"waiting-for-copies | q | the catalog did not answer | missing quorum | the catalog takes the record of it | tanist status q",
@@ -82,7 +82,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | b is back | tanist status q",
 		}},
 		"two of three are away": {func(k *Known) { k.Nodes[1].Live, k.Nodes[2].Live = false, false }, []string{
-			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | b is back; c is back | tanist plan accept-loss q",
+			"under-replicated | too few without b, c | too few copies are left to confirm anything: q | missing quorum | b is back; c is back; start b, c again, each over its data directory | tanist status q",
 		}},
 		"a store has closed": {func(k *Known) { k.Nodes[2].Closed, k.Nodes[2].Reason = true, "input/output error" }, []string{
 			"store-closed | c | its store takes no more writes: input/output error | storage fault | the node is started again over a sound disk, or replaced | tanist node list",
@@ -103,6 +103,36 @@ func TestWhatNeedsAPerson(t *testing.T) {
 			"dead-letter-stuck | q | 3 dead letters are kept: no exchange dlx |  | the exchange that the queue names for them is there and takes them | tanist status q",
 		}},
 	})
+}
+
+// A loss is the last way out: it is named once what loses nothing has had its time, and only while the catalog could take it.
+func TestALossIsNamedLast(t *testing.T) {
+	waiting := func(since int64) func(k *Known) {
+		return func(k *Known) {
+			k.Waits = []Waiting{{Partition: ident.Partition{Incarnation: 1}, Kind: WaitAnswers, Answers: 1, Needed: 2, Missing: []string{"a"}, Since: k.Now - since}}
+		}
+	}
+	const last = "tanist status q; the last way, if no missing copy can come back: tanist plan accept-loss q"
+	for name, x := range map[string]struct {
+		change func(k *Known)
+		want   string
+	}{
+		"at once":                         {waiting(lossAfter - 1), "tanist status q"},
+		"after a while":                   {waiting(lossAfter), last},
+		"and the catalog has no majority": {func(k *Known) { waiting(lossAfter)(k); k.NoQuorum = "nobody leads" }, "tanist status q"},
+		"the owner alone is left": {func(k *Known) {
+			for i := range k.Nodes[1:] {
+				k.Nodes[1+i].Live, k.Nodes[1+i].Since = false, k.Now-lossAfter
+			}
+		}, last},
+	} {
+		k := healthy(t)
+		x.change(&k)
+		all, _, _ := Attention(k, nil)
+		if i := slices.IndexFunc(all, func(c Condition) bool { return c.Code == WaitingForCopies || c.Code == UnderReplicated }); i < 0 || all[i].Next != x.want {
+			t.Errorf("%s: %+v", name, all)
+		}
+	}
 }
 
 // TestOneVoterMore: the catalog has a majority of its own, whatever queues there are.

@@ -69,7 +69,8 @@ func (s *survey) redundant(a *catalog.Assignment, r *catalog.Resource) (Conditio
 	switch {
 	case have < w:
 		c.Subject, c.What = "too few without "+without, "too few copies are left to confirm anything"
-		c.Next = s.planLoss(a.Partition)
+		c.last = s.planLoss(a.Partition)
+		c.Ends += s.start(missing)
 	case have == w:
 		c.Code, c.What = QuorumCritical, "if one more copy goes, nothing can be confirmed"
 	case allKept(missing, held):
