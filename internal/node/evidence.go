@@ -16,7 +16,7 @@ func (n *Node) Evidence() *archive.Archive { return n.archive }
 func (n *Node) openArchive() *archive.Archive {
 	return archive.Open(archive.Env{
 		Loop: n.env.Exec.Dedicated("evidence"), Clock: n.env.Clock, Trace: n.env.Trace, FS: n.env.FS, Dir: n.cfg.Dir, Store: n.local.Store,
-		View: n.View, Known: n.tally.known,
+		View: n.View, Known: n.tally.Known,
 		Send:  func(node string, msg any) { n.mesh.Send(node, mesh.Control, evidenceKey, protocol.Append(nil, msg)) },
 		Ahead: func(node string, msg any) { n.mesh.Send(node, mesh.Consensus, 0, protocol.Append(nil, msg)) },
 	})

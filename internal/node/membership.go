@@ -17,6 +17,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/mesh"
+	"github.com/tanist/tanist/internal/node/identity"
 	"github.com/tanist/tanist/internal/port/certs"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -32,8 +33,8 @@ type membership struct {
 	trace trace.Sink
 	files *certs.Files // the operator's own certificates; nil: the cluster's authority signs
 
-	mu sync.Mutex // held while the file is written
-	id *identity  // nil: not made yet
+	mu sync.Mutex     // held while the file is written
+	id *identity.File // nil: not made yet
 
 	list sync.Mutex
 	next []mesh.Peer   // to be kept
@@ -52,7 +53,7 @@ func openMembership(cfg *config.Config, fsys vfs.FS, sink trace.Sink) (*membersh
 			return nil, err
 		}
 	}
-	m.id, err = readIdentity(fsys, cfg.Data)
+	m.id, err = identity.Read(fsys, cfg.Data)
 	return m, err
 }
 
@@ -71,10 +72,10 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 		begun := log.Snapshot.Index > 0 || len(log.Entries) > 0 || len(log.Hard) > 0
 		switch {
 		case begun && m.cfg.Join != "":
-			return fmt.Errorf("%w: the data directory %s has a cluster of its own: a node joins with an empty one (--data)", errIdentity, m.cfg.Data)
+			return fmt.Errorf("%w: the data directory %s has a cluster of its own: a node joins with an empty one (--data)", identity.ErrUnusable, m.cfg.Data)
 		case begun && m.cfg.Mesh != "":
 			return fmt.Errorf("%w: %s is missing; start the node once without --mesh, which makes it anew from the catalog",
-				errIdentity, identityPath(m.cfg.Data))
+				identity.ErrUnusable, identity.Path(m.cfg.Data))
 		case begun:
 			return nil
 		case m.cfg.Join != "":
@@ -85,27 +86,27 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 		if err != nil {
 			return err
 		}
-		if err := m.id.write(m.fs, m.cfg.Data); err != nil {
+		if err := m.id.Write(m.fs, m.cfg.Data); err != nil {
 			return err
 		}
 	}
-	if err := m.id.is(n.local, m.cfg.Data); err != nil {
+	if err := m.id.Is(n.local, m.cfg.Data); err != nil {
 		return err
 	}
-	if m.cfg.Join != "" && !m.id.member() {
+	if m.cfg.Join != "" && !m.id.Member() {
 		return fmt.Errorf("%w: the data directory %s has a cluster of its own, of this node alone: a node joins another with an empty one (--data)",
-			errIdentity, m.cfg.Data)
+			identity.ErrUnusable, m.cfg.Data)
 	}
-	if m.cfg.Mesh == "" && m.id.member() {
-		return fmt.Errorf("%w: node %q is a member of a cluster with others: give it the address where they reach it, with --mesh", errIdentity, m.id.Node)
+	if m.cfg.Mesh == "" && m.id.Member() {
+		return fmt.Errorf("%w: node %q is a member of a cluster with others: give it the address where they reach it, with --mesh", identity.ErrUnusable, m.id.Node)
 	}
-	n.cfg.Cluster, n.cfg.Authority, n.cfg.Peers = m.id.Cluster, m.id.catalogAuthority(), m.id.peers()
+	n.cfg.Cluster, n.cfg.Authority, n.cfg.Peers = m.id.Cluster, m.id.CatalogAuthority(), m.id.MeshPeers()
 	return nil
 }
 
 // begin makes the identity of a node that begins a cluster, and the cluster's authority.
-func (m *membership) begin(local ident.Instance) (*identity, error) {
-	id := &identity{Node: local.Node, Store: local.Store}
+func (m *membership) begin(local ident.Instance) (*identity.File, error) {
+	id := &identity.File{Node: local.Node, Store: local.Store}
 	if _, err := io.ReadFull(rand.Reader, id.Cluster[:]); err != nil {
 		return nil, fmt.Errorf("make a cluster id: %w", err)
 	}
@@ -113,43 +114,15 @@ func (m *membership) begin(local ident.Instance) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	id.Authority = &authority{}
+	id.Authority = &identity.Authority{}
 	if id.Authority.Certificate, id.Authority.Key, err = a.Encode(); err != nil {
 		return nil, err
 	}
-	return id, id.sign(a)
-}
-
-// sign gives the node a certificate of an authority that is at hand.
-func (id *identity) sign(a *trust.Authority) error {
-	key, err := trust.NewKey()
-	if err != nil {
-		return err
-	}
-	request, err := trust.NewRequest(id.Node, key)
-	if err != nil {
-		return err
-	}
-	der, err := a.Issue(rand.Reader, id.Node, request, time.Now())
-	if err != nil {
-		return err
-	}
-	material, err := trust.NewMaterial([][]byte{der}, key, [][]byte{a.Certificate()})
-	if err != nil {
-		return err
-	}
-	return id.hold(material)
-}
-
-// hold keeps a certificate with its key in the identity.
-func (id *identity) hold(m *trust.Material) error {
-	text, err := m.Encode()
-	id.Material = string(text)
-	return err
+	return id, id.Sign(a)
 }
 
 // join asks a member to take this node in.
-func (m *membership) join(ctx context.Context, n *Node) (*identity, error) {
+func (m *membership) join(ctx context.Context, n *Node) (*identity.File, error) {
 	if m.cfg.Join == n.cfg.Mesh || m.cfg.Join == m.cfg.Mesh {
 		return nil, fmt.Errorf("--join %s is this node's own address; want the mesh address of a member", m.cfg.Join)
 	}
@@ -178,13 +151,13 @@ func (m *membership) join(ctx context.Context, n *Node) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := &identity{Node: n.local.Node, Store: n.local.Store, Cluster: j.Cluster, Joined: true}
-	id.setPeers(j.Peers)
+	id := &identity.File{Node: n.local.Node, Store: n.local.Store, Cluster: j.Cluster, Joined: true}
+	id.SetPeers(j.Peers)
 	trace.Info(m.trace, "node.joined", slog.String("cluster", j.Cluster.String()), slog.Int("peers", len(id.Peers)))
 	if j.Material == nil {
 		return id, nil
 	}
-	return id, id.hold(j.Material)
+	return id, id.Hold(j.Material)
 }
 
 // joinTimeout bounds what a member has to answer in.
@@ -205,7 +178,7 @@ func (m *membership) adopt(ctx context.Context, n *Node) error {
 	if cluster.ID.IsZero() || cluster.Authority.Certificate != "" && cluster.Authority.Key == "" {
 		return nil
 	}
-	id := &identity{Node: n.local.Node, Store: n.local.Store, Cluster: cluster.ID}
+	id := &identity.File{Node: n.local.Node, Store: n.local.Store, Cluster: cluster.ID}
 	var a *trust.Authority
 	var err error
 	if cluster.Authority.Key == "" {
@@ -217,19 +190,19 @@ func (m *membership) adopt(ctx context.Context, n *Node) error {
 			return err
 		}
 		if _, err := n.change(ctx, catalog.SetAuthority("", catalog.Authority{Certificate: certificate, Key: key})); err != nil {
-			return fmt.Errorf("%w: %w", errIdentity, err)
+			return fmt.Errorf("%w: %w", identity.ErrUnusable, err)
 		}
 	} else if a, err = trust.DecodeAuthority(cluster.ID, cluster.Authority.Certificate, cluster.Authority.Key); err != nil {
 		return err
 	}
-	if err := id.sign(a); err != nil {
+	if err := id.Sign(a); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.id = id
 	trace.Info(m.trace, "identity.made", slog.String("cluster", cluster.ID.String()))
-	return id.write(m.fs, m.cfg.Data)
+	return id.Write(m.fs, m.cfg.Data)
 }
 
 // mesh makes the node's end of the mesh.
@@ -239,11 +212,11 @@ func (m *membership) mesh(local ident.Instance, ln net.Listener, r mesh.Registra
 	case m.files != nil:
 		o.Trust = m.files
 	case m.id.Material == "":
-		return nil, fmt.Errorf("%w: node %q joined with a certificate of the operator's own: set mesh_cert, mesh_key and mesh_ca", errIdentity, m.id.Node)
+		return nil, fmt.Errorf("%w: node %q joined with a certificate of the operator's own: set mesh_cert, mesh_key and mesh_ca", identity.ErrUnusable, m.id.Node)
 	default:
 		material, err := trust.Decode([]byte(m.id.Material))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", errIdentity, identityPath(m.cfg.Data), err)
+			return nil, fmt.Errorf("%w: %s: %w", identity.ErrUnusable, identity.Path(m.cfg.Data), err)
 		}
 		o.Trust, o.Renewed = trust.Hold(material), m.renewed
 	}
@@ -255,10 +228,10 @@ func (m *membership) renewed(material *trust.Material) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	next := *m.id
-	if err := next.hold(material); err != nil {
+	if err := next.Hold(material); err != nil {
 		return err
 	}
-	if err := next.write(m.fs, m.cfg.Data); err != nil {
+	if err := next.Write(m.fs, m.cfg.Data); err != nil {
 		return err
 	}
 	m.id = &next
@@ -297,8 +270,8 @@ func (m *membership) keepPeers() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	next := *m.id
-	next.setPeers(list)
-	if err := next.write(m.fs, m.cfg.Data); err != nil {
+	next.SetPeers(list)
+	if err := next.Write(m.fs, m.cfg.Data); err != nil {
 		return err
 	}
 	m.id = &next

@@ -27,6 +27,7 @@ import (
 	"github.com/tanist/tanist/internal/engine/passwords"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/engine/storage"
+	"github.com/tanist/tanist/internal/node/tally"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -114,7 +115,7 @@ type Node struct {
 	leaving     map[string]mesh.Peer      // removed lately; on the catalog's loop
 	unreachable map[string]string         // why the last attempt to reach a node failed
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
-	tally       *tally
+	tally       *tally.Changes
 	lost        map[string]int64 // when the session with a node ended, milliseconds since 1970
 	unwell      int64            // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
 	questions   questions
@@ -129,7 +130,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	if env.Trace == nil {
 		env.Trace = trace.Discard
 	}
-	tally := newTally(env.Trace)
+	tally := tally.New(env.Trace)
 	env.Trace = tally
 	checker, err := passwords.New(env.Exec, env.Clock, env.Random)
 	if err != nil {
@@ -146,7 +147,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		sessions: map[string]ident.Instance{}, unreachable: map[string]string{}, leaving: map[string]mesh.Peer{}, gone: map[string]bool{},
 		lost: map[string]int64{}, reaches: map[string]protocol.Run{}, tally: tally,
 	}
-	tally.local = n.local
+	tally.Local = n.local
 	loop := env.Exec.Loop(0)
 	n.box = loop.Spawn("node", n)
 	n.consensus = consensus.New(consensus.Env{

@@ -30,6 +30,7 @@ import (
 	"github.com/tanist/tanist/internal/port/vfs"
 
 	"github.com/tanist/tanist/internal/config"
+	"github.com/tanist/tanist/internal/node/memory"
 )
 
 // Product is the name that clients are told.
@@ -82,19 +83,19 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
-	memory, done := context.WithCancel(ctx)
+	running, done := context.WithCancel(ctx)
 	var keeper sync.WaitGroup
-	keeper.Go(func() { keepMemory(memory) })
+	keeper.Go(func() { memory.Keep(running) })
 	defer keeper.Wait()
 	defer done()
 	s.exec = exec.New(0)
 	defer s.exec.Stop()
-	if err := s.openNode(memory); err != nil {
+	if err := s.openNode(running); err != nil {
 		s.closeListeners()
 		return err
 	}
 	s.serveAdmin()
-	if err := s.startNode(memory); errors.Is(err, context.Canceled) {
+	if err := s.startNode(running); errors.Is(err, context.Canceled) {
 		return s.stop() // while it waited
 	} else if err != nil {
 		return errors.Join(err, s.stop())
@@ -102,7 +103,7 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	s.listenOn("amqp", s.amqp.Listen, nil)
 	s.listenOn("amqps", s.amqp.Listen, s.opt.TLS)
 	s.backend.open.Store(true)
-	keeper.Go(func() { s.place.keep(memory) })
+	keeper.Go(func() { s.place.keep(running) })
 	if opt.Listening != nil {
 		opt.Listening(Addresses{
 			AMQP: s.address("amqp"), AMQPS: s.address("amqps"), Admin: s.address("admin"), Admins: s.address("admins"),

@@ -18,6 +18,7 @@ import (
 	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/amqp"
+	"github.com/tanist/tanist/internal/node/identity"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/vfs"
@@ -99,7 +100,7 @@ func TestServeLeavesNothingOpenWhereTheStartFails(t *testing.T) {
 		return Serve(ctx, cfg, ServeOptions{Listening: func(Addresses) { cancel() }})
 	}
 	must(t, run("one"))
-	if err := run("two"); !errors.Is(err, errIdentity) || !strings.Contains(err.Error(), "--name one") {
+	if err := run("two"); !errors.Is(err, identity.ErrUnusable) || !strings.Contains(err.Error(), "--name one") {
 		t.Fatalf("under another name: %v", err)
 	}
 	must(t, run("one"))

@@ -233,7 +233,7 @@ func (b *backend) Metrics() admin.Metrics {
 		out.Catalog.CertificateSeconds = m.Expires().Sub(b.n.env.Clock.Wall()).Seconds()
 	}
 	out.Replicas.Transitions = b.n.transitions.Load()
-	out.Changes = b.n.tally.metrics()
+	out.Changes = b.n.tally.Metrics()
 	b.replicaMetrics(ctx, &out)
 	return out
 }

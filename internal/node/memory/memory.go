@@ -1,4 +1,6 @@
-package node
+// Package memory looks after the memory of the process: a limit from the control group, and what is given back while the node is quiet. It
+// knows nothing of what the node does.
+package memory
 
 import (
 	"context"
@@ -32,9 +34,9 @@ const (
 	worthBytes = 8 << 20
 )
 
-// keepMemory sets the limit and returns memory while the node is quiet, until ctx ends. GOMEMLIMIT and GOGC, if they are set, count
+// Keep sets the limit and returns memory while the node is quiet, until ctx ends. GOMEMLIMIT and GOGC, if they are set, count
 // as the runtime has them.
-func keepMemory(ctx context.Context) {
+func Keep(ctx context.Context) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if most := allowed(os.ReadFile); most < math.MaxInt64 {
 			debug.SetMemoryLimit(int64(limitShare * float64(most)))

@@ -1,13 +1,11 @@
-package node
+package tally
 
 import (
 	"log/slog"
 	"testing"
 
-	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/core/ident"
-	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/port/trace"
 )
@@ -15,21 +13,21 @@ import (
 // What is known of a transition comes bit by bit, and again: each thing counts once, and on one node.
 func TestChangesOfOwnerAreCountedOnce(t *testing.T) {
 	passed := 0
-	y := newTally(trace.SinkFunc(func(trace.Event) { passed++ }))
-	y.local = ident.Instance{Node: "b", Store: ident.StoreID{2}, Boot: 3}
+	y := New(trace.SinkFunc(func(trace.Event) { passed++ }))
+	y.Local = ident.Instance{Node: "b", Store: ident.StoreID{2}, Boot: 3}
 	chosen := &evidence.Evidence{}
 	chosen.Workflow, chosen.Cause = evidence.Failover, "a/01000000/1 is suspected: no heartbeat, seen by b"
-	chosen.After.Owner, chosen.Suspected, chosen.Recorded, chosen.Sealed, chosen.Chosen = y.local, 1_000_000, 1_004_000, 1_010_000, 1_009_000
+	chosen.After.Owner, chosen.Suspected, chosen.Recorded, chosen.Sealed, chosen.Chosen = y.Local, 1_000_000, 1_004_000, 1_010_000, 1_009_000
 	committed := *chosen
 	committed.Outcome, committed.Committed = evidence.Committed, 1_020_000
 	serving := committed
 	serving.Serving, serving.Cuts = 1_500_000, []evidence.Cut{{Node: "b", Store: ident.StoreID{2}, From: 5, To: 9}, {Node: "a", Store: ident.StoreID{1}, From: 5, To: 90}}
 	further := serving
 	further.Cuts = []evidence.Cut{{Node: "b", Store: ident.StoreID{2}, From: 5, To: 10}}
-	y.known(nil, &committed)
-	y.known(&committed, &serving)
-	y.known(&serving, &further)
-	m := y.metrics()
+	y.Known(nil, &committed)
+	y.Known(&committed, &serving)
+	y.Known(&serving, &further)
+	m := y.Metrics()
 	if n := m.Owners[admin.Change{Workflow: "failover", Cause: "no heartbeat"}]; n != 1 || len(m.Owners) != 1 {
 		t.Errorf("owners: %v", m.Owners)
 	}
@@ -47,37 +45,27 @@ func TestChangesOfOwnerAreCountedOnce(t *testing.T) {
 
 	others := serving
 	others.After.Owner.Boot = 2 // an earlier run of this node: it has counted for itself
-	y.known(nil, &others)
+	y.Known(nil, &others)
 	cancelled := *chosen
 	cancelled.Outcome = evidence.Cancelled
-	y.known(nil, &cancelled)
-	if m = y.metrics(); len(m.Owners) != 1 || m.Phases["seal"].Count != 1 || m.CutEntries != 9 {
+	y.Known(nil, &cancelled)
+	if m = y.Metrics(); len(m.Owners) != 1 || m.Phases["seal"].Count != 1 || m.CutEntries != 9 {
 		t.Errorf("after those of others: %+v", m)
 	}
 
 	lossy := *chosen
 	lossy.Workflow, lossy.Cause, lossy.Outcome = evidence.LossWindow, "accepted loss: a fire", evidence.Committed
 	lossy.Start.Position, lossy.Floor.Position = 10, 14
-	y.known(nil, &lossy)
-	y.known(&lossy, &lossy)
-	if m = y.metrics(); m.LostEntries != 4 || m.Owners[admin.Change{Workflow: "loss-window", Cause: "accepted loss"}] != 1 {
+	y.Known(nil, &lossy)
+	y.Known(&lossy, &lossy)
+	if m = y.Metrics(); m.LostEntries != 4 || m.Owners[admin.Change{Workflow: "loss-window", Cause: "accepted loss"}] != 1 {
 		t.Errorf("an accepted loss: %+v", m)
 	}
 
 	for _, name := range []string{"node.suspected", "node.suspected", "node.cleared", "node.replaced"} {
 		trace.Warn(y, name, slog.String("symptom", "no heartbeat"))
 	}
-	if m = y.metrics(); m.Suspicions["no heartbeat"] != 2 || m.Cleared != 1 || passed != 4 {
+	if m = y.Metrics(); m.Suspicions["no heartbeat"] != 2 || m.Cleared != 1 || passed != 4 {
 		t.Errorf("suspicions %v, cleared %d, %d events passed on", m.Suspicions, m.Cleared, passed)
-	}
-}
-
-func TestFollowersThatAreBehindOrLost(t *testing.T) {
-	out := admin.ReplicaMetrics{LostFollowers: map[string]uint64{}, Lag: map[string]uint64{}}
-	a := &catalog.Assignment{Followers: []catalog.Member{{Node: "b"}, {Node: "c"}}}
-	followersOf(a, &protocol.CopyStatus{Position: 10, Feeds: []protocol.FeedStatus{{Node: "b", Durable: 7}}}, &out)
-	followersOf(a, &protocol.CopyStatus{Position: 10, Feeds: []protocol.FeedStatus{{Node: "b", Durable: 9}, {Node: "c", Durable: 12}}}, &out)
-	if out.Lag["b"] != 3 || out.Lag["c"] != 0 || out.LostFollowers["c"] != 1 || out.LostFollowers["b"] != 0 {
-		t.Errorf("%+v", out)
 	}
 }

@@ -1,4 +1,5 @@
-package node
+// Package tally counts changes of owner for the metrics. It listens to evidence and events, and decides nothing.
+package tally
 
 import (
 	"log/slog"
@@ -12,23 +13,24 @@ import (
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
-// tally counts changes of owner for the metrics, from what evidence and events say. Its methods may be called from any goroutine.
-type tally struct {
-	local ident.Instance
-	sink  trace.Sink // that events are passed on to
+// Changes counts changes of owner, from what evidence and events say. Its methods may be called from any goroutine.
+type Changes struct {
+	Local ident.Instance // the run whose changes count; set before anything is told
+	sink  trace.Sink     // that events are passed on to
 
 	mu  sync.Mutex
 	all admin.ChangeMetrics
 }
 
-func newTally(sink trace.Sink) *tally {
-	return &tally{sink: sink, all: admin.ChangeMetrics{
+// New counts nothing yet, and passes events on to a sink.
+func New(sink trace.Sink) *Changes {
+	return &Changes{sink: sink, all: admin.ChangeMetrics{
 		Owners: map[admin.Change]uint64{}, Phases: map[string]admin.Seconds{}, Suspicions: map[string]uint64{},
 	}}
 }
 
 // Emit implements trace.Sink.
-func (t *tally) Emit(e trace.Event) {
+func (t *Changes) Emit(e trace.Event) {
 	switch e.Name {
 	case "node.suspected":
 		t.mu.Lock()
@@ -51,16 +53,16 @@ func textOf(attrs []slog.Attr, name string) string {
 	return ""
 }
 
-// known counts what is new of a transition: cuts of copies here, and all else of those that made this run an owner. Each time counts once,
+// Known counts what is new of a transition: cuts of copies here, and all else of those that made this run an owner. Each time counts once,
 // when both ends of what it measures are known.
-func (t *tally) known(before, after *evidence.Evidence) {
+func (t *Changes) Known(before, after *evidence.Evidence) {
 	if before == nil {
 		before = &evidence.Evidence{}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all.CutEntries += t.cut(after) - min(t.cut(before), t.cut(after))
-	if after.After.Owner != t.local || after.Outcome != evidence.Committed {
+	if after.After.Owner != t.Local || after.Outcome != evidence.Committed {
 		return
 	}
 	if before.Outcome != evidence.Committed {
@@ -96,16 +98,17 @@ func between(from, to int64) (seconds float64, ok bool) {
 }
 
 // cut is how many entries copies on this node's store dropped.
-func (t *tally) cut(e *evidence.Evidence) (n uint64) {
+func (t *Changes) cut(e *evidence.Evidence) (n uint64) {
 	for _, c := range e.Cuts {
-		if c.Store == t.local.Store {
+		if c.Store == t.Local.Store {
 			n += c.To - min(c.From, c.To)
 		}
 	}
 	return n
 }
 
-func (t *tally) metrics() admin.ChangeMetrics {
+// Metrics is a copy of what was counted.
+func (t *Changes) Metrics() admin.ChangeMetrics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.all
