@@ -229,21 +229,7 @@ func printPartition(w io.Writer, p admin.Partition) error {
 // placesOf says what becomes of the places of followers that are not simply there, how far learners are, and what is yet to do beside.
 func placesOf(p admin.Partition, now time.Time) (out []string) {
 	for _, h := range p.Held {
-		text := h.Node
-		if h.Since != 0 {
-			text += fmt.Sprintf(" is away since %s", time.UnixMilli(h.Since).Format(time.DateTime))
-		}
-		text += ": " + h.Why
-		if h.Until != 0 {
-			text += fmt.Sprintf(" for another %v, until %s", max(0, time.UnixMilli(h.Until).Sub(now)).Round(time.Second), time.UnixMilli(h.Until).Format(time.TimeOnly))
-		}
-		switch {
-		case h.Learner != "":
-			text += "; " + h.Learner + " learns in its stead"
-		case h.Until == 0:
-			text += "; no node learns in its stead yet"
-		}
-		out = append(out, text)
+		out = append(out, heldText(h, now))
 	}
 	var owner admin.Copy
 	for _, c := range p.Copies {
@@ -275,6 +261,25 @@ func placesOf(p admin.Partition, now time.Time) (out []string) {
 		out = append(out, "yet to do: "+strings.Join(p.Changing, "; "))
 	}
 	return out
+}
+
+// heldText says what becomes of the place of a follower that is not simply there.
+func heldText(h admin.Held, now time.Time) string {
+	text := h.Node
+	if h.Since != 0 {
+		text += fmt.Sprintf(" is away since %s", time.UnixMilli(h.Since).Format(time.DateTime))
+	}
+	text += ": " + h.Why
+	if h.Until != 0 {
+		text += fmt.Sprintf(" for another %v, until %s", max(0, time.UnixMilli(h.Until).Sub(now)).Round(time.Second), time.UnixMilli(h.Until).Format(time.TimeOnly))
+	}
+	switch {
+	case h.Learner != "":
+		text += "; " + h.Learner + " learns in its stead"
+	case h.Until == 0:
+		text += "; no node learns in its stead yet"
+	}
+	return text
 }
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

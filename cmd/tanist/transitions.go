@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,11 @@ not happen; later says that the first message came well after the new owner serv
 			if err != nil {
 				return err
 			}
+			if name != "" && len(all) == 0 {
+				if err := knownResource(c.Context(), api, vhost, name); err != nil {
+					return err
+				}
+			}
 			if f.json {
 				return printJSON(c.OutOrStdout(), all)
 			}
@@ -59,6 +65,18 @@ not happen; later says that the first message came well after the new owner serv
 	c.Flags().StringVar(&vhost, "vhost", "", "only this virtual host (default all)")
 	c.Flags().IntVar(&n, "last", 20, "how many, the last ones")
 	return c
+}
+
+// knownResource is an error where there is no queue or stream of a name; an empty virtual host stands for all.
+func knownResource(ctx context.Context, api *client.Client, vhost, name string) error {
+	all, err := api.Resources(ctx, vhost, name)
+	switch {
+	case err != nil || len(all) > 0:
+		return err
+	case vhost != "":
+		return fmt.Errorf("no queue or stream %q in virtual host %q; `tanist status` lists them", name, vhost)
+	}
+	return fmt.Errorf("no queue or stream %q; `tanist status` lists them", name)
 }
 
 // moment is one time of a transition.

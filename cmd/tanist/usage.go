@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,9 @@ var otherNames = map[string]string{
 // wrongFlag says which flag may have been meant, and where the flags are explained.
 func wrongFlag(c *cobra.Command, err error) error {
 	help := fmt.Sprintf("`%s --help` explains its flags", c.CommandPath())
+	if word, ok := negative(err); ok {
+		return fmt.Errorf("%s looks like a flag, since it begins with a dash; where it is meant as an argument, write -- before it: %s … -- %s", word, c.CommandPath(), word)
+	}
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown {
 		return fmt.Errorf("%w; %s", err, help)
@@ -43,6 +47,19 @@ func wrongFlag(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; did you mean --%s? %s", err, near, help)
 	}
 	return fmt.Errorf("%w; %s", err, help)
+}
+
+// negative gives the word that was taken for a flag and is a number below 0, such as -5 or -1m.
+func negative(err error) (word string, ok bool) {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return "", false
+	}
+	word = unknown.GetSpecifiedName()
+	if short := unknown.GetSpecifiedShortnames(); short != "" {
+		word = short
+	}
+	return "-" + word, word != "" && (word[0] >= '0' && word[0] <= '9' || word[0] == '.')
 }
 
 // unknownCommand says which command of c may have been meant, and where they are listed.

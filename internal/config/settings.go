@@ -47,7 +47,7 @@ func find(key string) *Setting {
 
 var settings = []Setting{
 	{
-		Key: "name", Default: "tanist", Bounds: "1 to 64 of a-z A-Z 0-9 . _ -", set: text(func(c *Config) *string { return &c.Name }, nodeName),
+		Key: "name", Default: "tanist", Bounds: "1 to 64 of a-z A-Z 0-9 . _ -", set: text(func(c *Config) *string { return &c.Name }, NodeName),
 		Doc: "Name of this node. It is recorded with the data; a cluster's nodes have different names.",
 	},
 	{
@@ -206,7 +206,8 @@ func text(field func(*Config) *string, ok func(string) error) func(*Config, stri
 
 var nodeNames = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
 
-func nodeName(v string) error {
+// NodeName says what is wrong with a node's name: it has 1 to 64 letters, digits, dots, dashes or underscores. nil: nothing.
+func NodeName(v string) error {
 	if !nodeNames.MatchString(v) {
 		return fmt.Errorf("want 1 to 64 letters, digits, dots, dashes or underscores")
 	}
@@ -257,7 +258,7 @@ func advertised(v string) error {
 }
 
 func zoneName(v string) error {
-	if v != "" && nodeName(v) != nil {
+	if v != "" && NodeName(v) != nil {
 		return fmt.Errorf("want up to 64 letters, digits, dots, dashes or underscores")
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tanist/tanist/internal/config"
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -17,6 +18,9 @@ import (
 
 // JoinToken implements admin.Backend.
 func (b *backend) JoinToken(ctx context.Context, node string, life time.Duration) (admin.Token, error) {
+	if err := config.NodeName(node); node != "" && err != nil {
+		return admin.Token{}, broker.Errorf(broker.Precondition, "no node can have the name %q: %s", node, err)
+	}
 	known := false
 	b.n.View(func(v *catalog.View) { known = node != "" && v.Node(node) != nil })
 	if known {
