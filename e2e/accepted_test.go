@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -115,7 +114,7 @@ func (c *cluster) bereave(ch *amqp.Channel, messages int) {
 	pause(1200 * time.Millisecond) // owners say once a second how far they have confirmed
 	c.nodes[1].kill()
 	c.nodes[2].kill()
-	c.nodes[3].signal(syscall.SIGCONT)
+	c.nodes[3].goOn()
 }
 
 // cutIsKept checks that what was cut on a node can be read there, while the node does not run.

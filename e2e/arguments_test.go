@@ -107,7 +107,7 @@ func rejectPublish(t *testing.T, b *broker, ch *amqp.Channel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Wait() {
+	if outcomeOf(t, "a message over the length", c) {
 		t.Fatal("a message over the length was confirmed")
 	}
 	awaitBodies(t, b, ch, "full", "one", "two")

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,9 +44,6 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// patience bounds every wait for another process. It is generous because machines are shared; nothing waits for it to pass.
-const patience = 60 * time.Second
-
 // broker is one tanist process at a time, over one data directory.
 type broker struct {
 	t     *testing.T
@@ -56,6 +54,7 @@ type broker struct {
 	args  []string
 	env   []string // beside what the test itself has
 	space *space   // the network that it is in; nil: the test's own
+	still bool     // halted: it answers nobody
 	cmd   *exec.Cmd
 	ended chan error
 	log   *tail
@@ -64,29 +63,18 @@ type broker struct {
 // newBroker chooses a directory and ports and starts nothing. args are further arguments of serve.
 func newBroker(t *testing.T, args ...string) *broker {
 	t.Helper()
+	remember(t)
 	b := &broker{t: t, name: "one", dir: filepath.Join(t.TempDir(), "data"), amqp: freePort(t), admin: freePort(t), args: args, log: &tail{}}
 	t.Cleanup(func() {
 		b.kill()
 		if t.Failed() {
-			why, _ := reasons.Load(t.Name())
-			t.Logf("the log of %s, without its connections, ends:\n%s\nthe test ended with: %v", b.name, connections.ReplaceAllString(b.log.String(), ""), why)
+			b.show()
 		}
 	})
 	return b
 }
 
 var connections = regexp.MustCompile(`(?m)^.* level=INFO msg=amqp\.connection\..*\n`)
-
-// reasons are why tests ended, by their names: long logs come after what a test says itself.
-var reasons sync.Map
-
-// fatal ends a test, and has its reason told again after the logs of its brokers.
-func fatal(t *testing.T, format string, a ...any) {
-	t.Helper()
-	why := fmt.Sprintf(format, a...)
-	reasons.Store(t.Name(), why)
-	t.Fatal(why)
-}
 
 // freePort finds a port that nobody listens on now.
 func freePort(t *testing.T) string {
@@ -118,7 +106,7 @@ func (b *broker) launch() {
 func (b *broker) start() {
 	b.t.Helper()
 	b.launch()
-	b.await("readiness", b.ready)
+	b.await("its readiness", b.ready)
 }
 
 // ready is nil if the broker serves every partition that it owns.
@@ -138,8 +126,9 @@ func (b *broker) ready() error {
 // await asks until the answer is nil, the process has ended, or patience has.
 func (b *broker) await(what string, ask func() error) {
 	b.t.Helper()
+	began := time.Now()
 	if err := b.poll(ask); err != nil {
-		fatal(b.t, "waiting for %s: %v", what, err)
+		fatal(b.t, "waiting %v with %s for %s: %v", time.Since(began).Round(time.Millisecond), b.name, what, err)
 	}
 }
 
@@ -183,8 +172,8 @@ func (b *broker) kill() {
 		return
 	}
 	_ = b.cmd.Process.Kill()
-	<-b.ended
-	b.cmd = nil
+	within(b.t, "the end of "+b.name+" after SIGKILL", nil, func() { <-b.ended })
+	b.cmd, b.still = nil, false
 }
 
 // stop ends the process with SIGTERM and gives its exit code.
@@ -211,7 +200,7 @@ func (b *broker) exit() int {
 		}
 		return 0
 	case <-time.After(patience):
-		b.t.Fatal("the broker does not end")
+		fatal(b.t, "waiting for the end of %s: not after %v", b.name, patience)
 		return 0
 	}
 }
@@ -314,7 +303,12 @@ func (w *tail) String() string {
 // run runs a verb of the program to its end.
 func run(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
-	out, err := exec.Command(program, args...).CombinedOutput()
+	ctx, stop := context.WithTimeout(t.Context(), 2*patience) // some verbs wait themselves
+	defer stop()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if ctx.Err() != nil {
+		fatal(t, "waiting for tanist %s: not after %v:\n%s", strings.Join(args, " "), 2*patience, out)
+	}
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		return string(out), failed.ExitCode()

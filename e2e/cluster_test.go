@@ -109,7 +109,7 @@ func (c *cluster) make(args ...string) string {
 func (c *cluster) up() *broker {
 	c.t.Helper()
 	for _, b := range c.nodes {
-		if b.cmd != nil {
+		if b.cmd != nil && !b.still {
 			return b
 		}
 	}

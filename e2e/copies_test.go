@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -126,13 +125,9 @@ func TestFollowersHalted(t *testing.T) {
 		pause(time.Duration(100+rng.IntN(400)) * time.Millisecond)
 		r.see(check.Event{Kind: check.Disturbed}) // what its clients hold may be given up
 		r.enter("one halted")
-		if err := c.nodes[node].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		c.nodes[node].halt()
 		pause(time.Duration(100+rng.IntN(900)+2000*(round/2)) * time.Millisecond)
-		if err := c.nodes[node].cmd.Process.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		c.nodes[node].goOn()
 		r.enter("it goes on")
 		c.back(c.nodes[node])
 		r.see(check.Event{Kind: check.Calm})
@@ -202,7 +197,7 @@ func (h *holder) take(from, to int) {
 			}
 			h.last = d
 		case <-time.After(patience):
-			h.t.Fatalf("%q does not come", h.bodies[i])
+			fatal(h.t, "waiting for %q: not after %v", h.bodies[i], patience)
 		}
 	}
 }
@@ -286,7 +281,7 @@ func publishInVain(t *testing.T, ch *amqp.Channel, queue string, least time.Dura
 	if err != nil {
 		t.Fatal(err)
 	}
-	if acked, took := sent.Wait(), time.Since(began); acked || took < least || took > noQuorumBound {
+	if acked, took := outcomeOf(t, "what is published in vain", sent), time.Since(began); acked || took < least || took > noQuorumBound {
 		t.Fatalf("acked %t after %v", acked, took)
 	}
 }

@@ -28,7 +28,7 @@ func publishConfirmed(t *testing.T, ch *amqp.Channel, queue string, bodies ...st
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !c.Wait() {
+		if !outcomeOf(t, fmt.Sprintf("%.40q to %s", body, queue), c) {
 			t.Fatalf("%q was not confirmed", body)
 		}
 	}

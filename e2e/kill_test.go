@@ -104,33 +104,42 @@ func declareAll(r *rig, owners ...string) {
 }
 
 type load struct {
+	r         *rig
 	all       sync.WaitGroup
 	consumers []*consumer
 }
 
 func startLoad(r *rig, rng *rand.Rand) *load {
-	l := &load{}
+	l := &load{r: r}
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
 	for i, to := range []string{"plain", "busy", "busy", "buried", "river", "river", "brook"} {
 		own := fork()
-		l.all.Go(func() { r.publisher(i, to, 20, own) })
+		l.work(fmt.Sprintf("publisher %d of %s", i, to), func(who string) { r.publisher(who, i, to, 20, own) })
 	}
-	for _, from := range []string{"plain", "busy", "busy", "buried", "graves"} {
+	for i, from := range []string{"plain", "busy", "busy", "buried", "graves"} {
 		c := newConsumer(r, from, from == "buried", fork())
 		l.consumers = append(l.consumers, c)
-		l.all.Go(c.work)
+		l.work(fmt.Sprintf("consumer %d of %s", i, from), c.work)
 	}
 	for _, from := range []struct{ stream, cursor string }{{"river", ""}, {"river", "rower"}, {"brook", "fisher"}} {
 		own := fork()
-		l.all.Go(func() { r.follower(from.stream, from.cursor, own) })
+		l.work(fmt.Sprintf("reader %q of %s", from.cursor, from.stream), func(who string) { r.follower(who, from.stream, from.cursor, own) })
 	}
 	return l
+}
+
+// work runs a part of the load.
+func (l *load) work(who string, part func(who string)) {
+	l.all.Go(func() {
+		defer l.r.steps.end(who)
+		part(who)
+	})
 }
 
 // settleAll has the consumers settle everything and leave, and records that the broker has confirmed it.
 func (l *load) settleAll(r *rig) {
 	for _, c := range l.consumers {
-		c.pause()
+		within(r.t, "a consumer of "+c.queue+" to settle everything and leave", r.steps.String, c.pause)
 	}
 	r.settled(queues...)
 }
@@ -147,7 +156,7 @@ func (l *load) finish(r *rig) {
 	for _, c := range l.consumers {
 		c.resume()
 	}
-	l.all.Wait()
+	within(r.t, "the end of the load", r.steps.String, l.all.Wait)
 	r.see(check.Event{Kind: check.Quiet})
 }
 
@@ -219,8 +228,8 @@ func (r *rig) drainStream(stream string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if !sent.Wait() {
-		r.t.Fatalf("the last record of %s is not confirmed", stream)
+	if !outcomeOf(r.t, "the last record of "+stream, sent) {
+		fatal(r.t, "the last record of %s is not confirmed", stream)
 	}
 	r.see(check.Event{Kind: check.Resolved, Message: last, Outcome: check.Confirmed})
 	reader := r.number()
@@ -232,13 +241,23 @@ func (r *rig) drainStream(stream string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for d := range ds {
-		r.see(delivered(stream, c.session, reader, d))
-		_ = d.Ack(false)
-		if identify(d.Body) == last {
-			r.see(check.Event{Kind: check.Drained, Resource: stream, Reader: reader})
-			return
+	next := uint64(0)
+	for {
+		select {
+		case d, ok := <-ds:
+			if !ok {
+				fatal(r.t, "reading %s ended at offset %d, before its last record", stream, next)
+			}
+			got := delivered(stream, c.session, reader, d)
+			next = got.Offset + 1
+			r.see(got)
+			_ = d.Ack(false)
+			if identify(d.Body) == last {
+				r.see(check.Event{Kind: check.Drained, Resource: stream, Reader: reader})
+				return
+			}
+		case <-time.After(patience):
+			fatal(r.t, "waiting for %s at offset %d, before its last record: not after %v", stream, next, patience)
 		}
 	}
-	r.t.Fatalf("reading %s ended before its last record", stream)
 }

@@ -14,13 +14,14 @@ import (
 )
 
 // publisher publishes to one resource with confirms until the load is over, and reports when its last outcomes are in.
-func (r *rig) publisher(node int, target string, inFlight int, rng *rand.Rand) {
+func (r *rig) publisher(who string, node int, target string, inFlight int, rng *rand.Rand) {
 	for {
+		r.steps.begin(who, "connects")
 		c, err := r.connect(node)
 		if err != nil {
 			return
 		}
-		if err = c.publish(target, inFlight, rng); err == nil {
+		if err = c.publish(who, target, inFlight, rng); err == nil {
 			c.close()
 			return
 		}
@@ -30,7 +31,7 @@ func (r *rig) publisher(node int, target string, inFlight int, rng *rand.Rand) {
 }
 
 // publish publishes until the load is over; an error means that the connection is gone.
-func (c *client) publish(target string, inFlight int, rng *rand.Rand) error {
+func (c *client) publish(who, target string, inFlight int, rng *rand.Rand) error {
 	if err := c.Confirm(false); err != nil {
 		return err
 	}
@@ -43,11 +44,13 @@ func (c *client) publish(target string, inFlight int, rng *rand.Rand) error {
 			return nil
 		}
 		if over || len(waiting) >= inFlight || rng.IntN(50) == 0 && len(waiting) > 0 {
+			c.r.steps.begin(who, "waits on %s for one of %d outcomes", c.r.c.nodes[c.seat.node].name, len(waiting))
 			if err := c.outcome(outcomes, waiting); err != nil {
 				return err
 			}
 			continue
 		}
+		c.r.steps.begin(who, "publishes on %s", c.r.c.nodes[c.seat.node].name)
 		id, body := c.r.message(rng)
 		tag++
 		waiting[tag] = id
@@ -139,7 +142,7 @@ func (c *consumer) wanted() bool {
 	return !c.calm
 }
 
-func (c *consumer) work() {
+func (c *consumer) work(who string) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -147,11 +150,14 @@ func (c *consumer) work() {
 		c.state.Broadcast()
 	}()
 	for node := c.rng.IntN(len(c.r.c.nodes)); ; node++ {
+		c.r.steps.begin(who, "rests")
 		c.rest()
+		c.r.steps.begin(who, "connects")
 		cl, err := c.r.connect(node)
 		if err != nil {
 			return
 		}
+		c.r.steps.begin(who, "consumes on %s", c.r.c.nodes[cl.seat.node].name)
 		if err := c.consume(cl); err != nil {
 			c.r.fault(cl, "consuming %s: %v", c.queue, err)
 		}
@@ -254,13 +260,15 @@ func (c *consumer) leave(cl *client, tag string, reader uint64, ds <-chan amqp.D
 }
 
 // follower reads a stream from an offset that it has seen, or under a cursor, a session after the other.
-func (r *rig) follower(stream, cursor string, rng *rand.Rand) {
+func (r *rig) follower(who, stream, cursor string, rng *rand.Rand) {
 	var next uint64
 	for node := rng.IntN(len(r.c.nodes)); ; node++ {
+		r.steps.begin(who, "connects")
 		c, err := r.connect(node)
 		if err != nil {
 			return
 		}
+		r.steps.begin(who, "reads on %s", r.c.nodes[c.seat.node].name)
 		start := uint64(0)
 		if next > 0 {
 			start = rng.Uint64N(next)

@@ -78,7 +78,7 @@ func (r *rig) recover(node int, how loss) {
 	case killed:
 		b.start()
 	case halted:
-		b.signal(syscall.SIGCONT)
+		b.goOn()
 	}
 }
 
@@ -94,6 +94,7 @@ func (b *broker) signal(s syscall.Signal) {
 func (b *broker) halt() {
 	b.t.Helper()
 	b.signal(syscall.SIGSTOP)
+	b.still = true
 	b.await("its halt", func() error {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", b.cmd.Process.Pid))
 		if err != nil || len(threads) == 0 {
@@ -110,6 +111,13 @@ func (b *broker) halt() {
 		}
 		return nil
 	})
+}
+
+// goOn ends a halt.
+func (b *broker) goOn() {
+	b.t.Helper()
+	b.signal(syscall.SIGCONT)
+	b.still = false
 }
 
 // TestOwnersAndControllersLost kills nodes, halts them for longer than anybody waits for them, and has their disks fail, under load through all
@@ -206,8 +214,8 @@ func TestALongerEndIsCut(t *testing.T) {
 		return err
 	})
 	publishConfirmed(t, second.channel(), "q", "after")
-	own.signal(syscall.SIGCONT)
-	if !sent.Wait() {
+	own.goOn()
+	if !outcomeOf(t, "what was in flight", sent) {
 		t.Error("what was in flight when its owner was halted is not confirmed")
 	}
 	own.says("copy.cut")

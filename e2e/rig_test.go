@@ -36,6 +36,7 @@ type rig struct {
 	numbers  uint64          // sessions, lanes and readers
 	sessions map[uint64]seat // where each was opened
 	settles  map[string][]check.Event
+	steps    steps
 	faults   []string // what befell clients of nodes that run
 	stopping bool
 	last     time.Time                // when the last publish was confirmed
@@ -382,7 +383,7 @@ func (c *client) close() {
 		c.r.seeLocked(check.Event{Kind: check.Closed, Session: c.session})
 	}
 	c.r.mu.Unlock()
-	_ = c.conn.Close()
+	_ = c.conn.CloseDeadline(time.Now().Add(answerBound)) // the node may be halted
 }
 
 func (r *rig) stop() {

@@ -30,15 +30,25 @@ func (s *space) command(args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", s.name, program}, args...)...)
 }
 
+var web = &http.Client{Timeout: answerBound}
+
 func (s *space) client() *http.Client {
 	if s == nil {
-		return http.DefaultClient
+		return web
 	}
 	return s.web
 }
 
-// dial connects from inside the space: a socket stays where it was made.
+// dial connects from inside the space: a socket stays where it was made. A client of AMQP takes the bound off once it is let in.
 func (s *space) dial(network, address string) (net.Conn, error) {
+	conn, err := s.connect(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(patience))
+}
+
+func (s *space) connect(network, address string) (net.Conn, error) {
 	if s == nil {
 		return net.DialTimeout(network, address, 30*time.Second)
 	}
@@ -78,8 +88,8 @@ func newWires(t *testing.T, n int) *wires {
 	w := &wires{t: t}
 	for i := range n {
 		s := &space{name: fmt.Sprintf("tanist-%d-%d", os.Getpid(), i+1), address: fmt.Sprintf("10.177.0.%d", i+1)}
-		s.web = &http.Client{Transport: &http.Transport{DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			return s.dial(network, address)
+		s.web = &http.Client{Timeout: answerBound, Transport: &http.Transport{DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			return s.connect(network, address)
 		}}}
 		if out, err := exec.Command("ip", "netns", "add", s.name).CombinedOutput(); err != nil {
 			if i == 0 && (os.Geteuid() != 0 || errors.Is(err, exec.ErrNotFound) || os.Getenv("E2E_NETNS") == "") {
