@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/tanist/tanist/cmd/tanist/login"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
@@ -31,7 +27,7 @@ func (f *adminFlags) add(c *cobra.Command) {
 func (f *adminFlags) client() (*client.Client, error) {
 	url := first(f.url, os.Getenv("TANIST_ADMIN_URL"), "http://127.0.0.1:15672")
 	user := first(f.user, os.Getenv("TANIST_USER"), "guest")
-	password, err := loginPassword(user)
+	password, err := login.Password(user)
 	if err != nil {
 		return nil, err
 	}
@@ -71,55 +67,6 @@ func rows[T any](header string, row func(T) []string) func(io.Writer, []T) error
 		}
 		return table(w, header, lines)
 	}
-}
-
-// loginPassword is the password to log in with.
-func loginPassword(user string) (string, error) {
-	if p, ok := os.LookupEnv("TANIST_PASSWORD"); ok {
-		return p, nil
-	}
-	if user == "guest" {
-		return "guest", nil
-	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return "", fmt.Errorf("no password for %s: set TANIST_PASSWORD", user)
-	}
-	return prompt(fmt.Sprintf("Password of %s: ", user))
-}
-
-func prompt(text string) (string, error) {
-	fmt.Fprint(os.Stderr, text)
-	p, err := term.ReadPassword(int(os.Stdin.Fd()))
-	fmt.Fprintln(os.Stderr)
-	return string(p), err
-}
-
-// newPassword is the password that a user gets: from $TANIST_NEW_PASSWORD, asked for twice on a terminal, else the first line of in.
-// It is never an argument, since those are seen in process lists.
-func newPassword(user string, in io.Reader) (string, error) {
-	if p, ok := os.LookupEnv("TANIST_NEW_PASSWORD"); ok {
-		return p, nil
-	}
-	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p, err := prompt(fmt.Sprintf("New password of %s: ", user))
-		if err != nil {
-			return "", err
-		}
-		again, err := prompt("Once more: ")
-		if err == nil && p != again {
-			err = errors.New("the two passwords differ")
-		}
-		return p, err
-	}
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	line = strings.TrimRight(line, "\r\n")
-	if line == "" {
-		return "", fmt.Errorf("no password for %s: give it on standard input or in TANIST_NEW_PASSWORD", user)
-	}
-	return line, nil
 }
 
 func first(words ...string) string {

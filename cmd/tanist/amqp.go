@@ -17,6 +17,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/cmd/tanist/login"
 )
 
 // amqpFlags say which broker to speak to.
@@ -43,7 +45,7 @@ func (f *amqpFlags) address() (string, error) {
 		u.User = url.User(first(os.Getenv("TANIST_USER"), "guest"))
 	}
 	if _, ok := u.User.Password(); !ok {
-		p, err := loginPassword(u.User.Username())
+		p, err := login.Password(u.User.Username())
 		if err != nil {
 			return "", err
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tanist/tanist/cmd/tanist/dev"
 )
 
 // await waits until the node of the script, or the one at the admin address given, is ready, or with ! until nobody answers.
@@ -22,12 +24,12 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 
 // awaitDev waits until all nodes of a local cluster are ready, and sets URL1, ADMIN1 and so on to their addresses.
 func awaitDev(ts *testscript.TestScript, _ bool, args []string) {
-	var d *dev
+	var d *dev.Cluster
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for d == nil || len(d.Nodes) == 0 {
-		d, _ = loadDev(ts.MkAbs(args[0])) // it may not be there yet
+		d, _ = dev.Load(ts.MkAbs(args[0])) // it may not be there yet
 		select {
 		case <-tick.C:
 		case <-deadline:

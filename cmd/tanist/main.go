@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/cmd/tanist/benches"
+	"github.com/tanist/tanist/cmd/tanist/dev"
 )
 
 func main() { os.Exit(run()) }
@@ -62,7 +63,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 			root.AddCommand(c)
 		}
 	}
-	add("node", newServe(), newDev(), newStatus(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newInspect())
+	add("node", newServe(), dev.New(), newStatus(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newInspect())
 	add("client", newPublish(), newConsume())
 	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())

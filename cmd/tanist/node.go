@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
@@ -71,14 +71,6 @@ func newNodeList() *cobra.Command {
 	return c
 }
 
-// pidOf shows a process; 0 is none, or one that is not known.
-func pidOf(pid int) string {
-	if pid == 0 {
-		return "-"
-	}
-	return strconv.Itoa(pid)
-}
-
 func printNodes(w io.Writer, nodes []admin.Node) error {
 	var rows [][]string
 	for _, n := range nodes {
@@ -98,7 +90,7 @@ func printNodes(w io.Writer, nodes []admin.Node) error {
 			}
 		}
 		rows = append(rows, []string{
-			n.Name, pidOf(n.PID), orDash(n.AMQP), orDash(n.Admin), orDash(n.Mesh), word(n.Live, "live", "gone"), n.Health, strings.Join(notes, ", "),
+			n.Name, show.PID(n.PID), orDash(n.AMQP), orDash(n.Admin), orDash(n.Mesh), word(n.Live, "live", "gone"), n.Health, strings.Join(notes, ", "),
 		})
 	}
 	return table(w, "NODE PROCESS AMQP ADMIN MESH STATE HEALTH", rows)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/login"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
@@ -25,7 +26,7 @@ func newUserAdd() *cobra.Command {
 A new user may do nothing until "tanist permission set" says what.`,
 		Example: "  tanist user add app < password.txt\n  tanist user add grafana --role monitoring",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
-			password, err := newPassword(args[0], c.InOrStdin())
+			password, err := login.NewPassword(args[0], c.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -61,7 +62,7 @@ func newUserPasswd() *cobra.Command {
 			if !known {
 				return fmt.Errorf("no user %q; `tanist user list` shows them, `tanist user add %s` creates one", args[0], args[0])
 			}
-			password, err := newPassword(args[0], c.InOrStdin())
+			password, err := login.NewPassword(args[0], c.InOrStdin())
 			if err != nil {
 				return err
 			}

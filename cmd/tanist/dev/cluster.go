@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -19,18 +19,20 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tanist/tanist/cmd/tanist/show"
 )
 
-// dev is a local cluster as its directory keeps it.
-type dev struct {
+// Cluster is a local cluster as its directory keeps it.
+type Cluster struct {
 	dir string
 
-	Nodes []*devNode `json:"nodes"`
-	Flags []string   `json:"flags,omitempty"` // for every serve
+	Nodes []*Node  `json:"nodes"`
+	Flags []string `json:"flags,omitempty"` // for every serve
 }
 
-// devNode is one node's process. A process id alone proves nothing, since the system gives it again: Began goes with it.
-type devNode struct {
+// Node is one node's process. A process id alone proves nothing, since the system gives it again: Began goes with it.
+type Node struct {
 	dir string
 
 	Name  string `json:"name"`
@@ -41,10 +43,10 @@ type devNode struct {
 	Began string `json:"began"` // boot of the machine and time of the process' start
 }
 
-const devFile = "dev.json"
+const fileName = "dev.json"
 
-// openDev reads the directory, or begins one.
-func openDev(dir string) (*dev, error) {
+// open reads the directory, or begins one.
+func open(dir string) (*Cluster, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -52,16 +54,16 @@ func openDev(dir string) (*dev, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &dev{dir: dir}
+	d := &Cluster{dir: dir}
 	if err := d.read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return d, nil
 }
 
-// loadDev reads the directory of a cluster that is there.
-func loadDev(dir string) (*dev, error) {
-	d := &dev{dir: dir}
+// Load reads the directory of a cluster that is there. It fails where there is none; a retry helps once one has been started.
+func Load(dir string) (*Cluster, error) {
+	d := &Cluster{dir: dir}
 	if abs, err := filepath.Abs(dir); err == nil {
 		d.dir = abs
 	}
@@ -72,14 +74,14 @@ func loadDev(dir string) (*dev, error) {
 	return d, err
 }
 
-func (d *dev) read() error {
-	text, err := os.ReadFile(filepath.Join(d.dir, devFile))
+func (d *Cluster) read() error {
+	text, err := os.ReadFile(filepath.Join(d.dir, fileName))
 	if err != nil {
 		return err
 	}
 	d.Nodes = nil
 	if err := json.Unmarshal(text, d); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(d.dir, devFile), err)
+		return fmt.Errorf("%s: %w", filepath.Join(d.dir, fileName), err)
 	}
 	for _, n := range d.Nodes {
 		n.dir = filepath.Join(d.dir, n.Name)
@@ -88,7 +90,7 @@ func (d *dev) read() error {
 }
 
 // update changes the file in one piece, and d to what it says. Several commands may do so at the same time.
-func (d *dev) update(change func()) error {
+func (d *Cluster) update(change func()) error {
 	unlock, err := flock(filepath.Join(d.dir, "dev.update"), true)
 	if err != nil {
 		return err
@@ -102,7 +104,7 @@ func (d *dev) update(change func()) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(d.dir, devFile)
+	name := filepath.Join(d.dir, fileName)
 	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
 		return err
 	}
@@ -110,7 +112,7 @@ func (d *dev) update(change func()) error {
 }
 
 // lock keeps a second cluster out of the directory.
-func (d *dev) lock() (unlock func(), err error) {
+func (d *Cluster) lock() (unlock func(), err error) {
 	unlock, err = flock(filepath.Join(d.dir, "dev.lock"), false)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, fmt.Errorf("`tanist dev` runs over %s already; choose another directory with --data", d.dir)
@@ -140,20 +142,20 @@ func flock(name string, wait bool) (unlock func(), err error) {
 
 // plan says which nodes a new cluster has, and where they listen. One that is there keeps its own; one of which nothing has begun is planned
 // anew, since its addresses may have been taken.
-func (d *dev) plan(c *cobra.Command, nodes, port int, flags []string) error {
-	if nodes < 1 || nodes > mostDevNodes {
-		return fmt.Errorf("--nodes %d: want 1 to %d", nodes, mostDevNodes)
+func (d *Cluster) plan(c *cobra.Command, nodes, port int, flags []string) error {
+	if nodes < 1 || nodes > mostNodes {
+		return fmt.Errorf("--nodes %d: want 1 to %d", nodes, mostNodes)
 	}
 	if port != 0 && (port < 1 || port+nodes+meshAbove > 65535) {
 		return fmt.Errorf("--base-port %d: want 0, or 1 to %d: mesh ports are %d above", port, 65535-meshAbove-nodes, meshAbove)
 	}
-	begun := slices.ContainsFunc(d.Nodes, func(n *devNode) bool { return n.known() || n.alive() })
+	begun := slices.ContainsFunc(d.Nodes, func(n *Node) bool { return n.known() || n.alive() })
 	if begun && (c.Flags().Changed("nodes") && nodes != len(d.Nodes) ||
 		c.Flags().Changed("base-port") && port != 0 && d.Nodes[0].AMQP != loopback(port)) {
 		return fmt.Errorf("the cluster in %s has %s, the first at %s, and keeps them: leave out --nodes and --base-port, or begin another with --data",
-			d.dir, plural(len(d.Nodes), "node"), d.Nodes[0].AMQP)
+			d.dir, show.Plural(len(d.Nodes), "node"), d.Nodes[0].AMQP)
 	}
-	fresh := make([]*devNode, 0, nodes)
+	fresh := make([]*Node, 0, nodes)
 	if !begun {
 		var free []string
 		if port == 0 {
@@ -163,7 +165,7 @@ func (d *dev) plan(c *cobra.Command, nodes, port int, flags []string) error {
 			}
 		}
 		for i := range nodes {
-			n := &devNode{Name: "n" + strconv.Itoa(i+1)}
+			n := &Node{Name: "n" + strconv.Itoa(i+1)}
 			if port == 0 {
 				n.AMQP, n.Admin, n.Mesh = free[3*i], free[3*i+1], free[3*i+2]
 			} else {
@@ -197,7 +199,7 @@ func freeAddresses(n int) (out []string, err error) {
 }
 
 // launch starts a node's process, and joins the cluster with it if a member is named.
-func (d *dev) launch(n *devNode, join, token string) error {
+func (d *Cluster) launch(n *Node, join, token string) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
@@ -244,10 +246,10 @@ func (d *dev) launch(n *devNode, join, token string) error {
 }
 
 // vacate waits a little for the node's addresses: a process that was killed holds them until its last thread has gone.
-func (n *devNode) vacate() error {
-	tick := time.NewTicker(devTick)
+func (n *Node) vacate() error {
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for end := time.Now().Add(devVacate); ; <-tick.C {
+	for end := time.Now().Add(vacateTimeout); ; <-tick.C {
 		if err := n.vacant(); err == nil || time.Now().After(end) {
 			return err
 		}
@@ -255,7 +257,7 @@ func (n *devNode) vacate() error {
 }
 
 // vacant fails where something else listens at the node's addresses: it would be taken for the node.
-func (n *devNode) vacant() error {
+func (n *Node) vacant() error {
 	for _, address := range []string{n.AMQP, n.Admin, n.Mesh} {
 		ln, err := net.Listen("tcp", address)
 		if err != nil {
@@ -269,8 +271,8 @@ func (n *devNode) vacant() error {
 }
 
 // reload takes what another command wrote of the node.
-func (n *devNode) reload(d *dev) error {
-	now := &dev{dir: d.dir}
+func (n *Node) reload(d *Cluster) error {
+	now := &Cluster{dir: d.dir}
 	if err := now.read(); err != nil {
 		return err
 	}
@@ -282,13 +284,13 @@ func (n *devNode) reload(d *dev) error {
 	return nil
 }
 
-func (n *devNode) number() int {
+func (n *Node) number() int {
 	i, _ := strconv.Atoi(strings.TrimPrefix(n.Name, "n")) // its name is one that plan gave
 	return i
 }
 
 // known says whether the node has a place in a cluster.
-func (n *devNode) known() bool {
+func (n *Node) known() bool {
 	_, err := os.Stat(filepath.Join(n.data(), "identity", "node.json"))
 	return err == nil
 }
@@ -301,7 +303,7 @@ const (
 )
 
 // state is what the node's process does.
-func (n *devNode) state() string {
+func (n *Node) state() string {
 	began, letter := processBegan(n.PID)
 	switch {
 	case n.PID == 0 || began != n.Began || letter == "Z" || letter == "X":
@@ -312,7 +314,7 @@ func (n *devNode) state() string {
 	return stateRuns
 }
 
-func (n *devNode) alive() bool { return n.state() != stateGone }
+func (n *Node) alive() bool { return n.state() != stateGone }
 
 // processBegan tells a process from any other that had or will have its number, and says in which state it is.
 func processBegan(pid int) (began, letter string) {
@@ -330,11 +332,11 @@ func processBegan(pid int) (began, letter string) {
 	return strings.TrimSpace(string(boot)) + "/" + fields[19], fields[0]
 }
 
-const devTick = 20 * time.Millisecond
+const lookEvery = 20 * time.Millisecond
 
 // await waits until the process is in a state.
-func (n *devNode) await(state string, most time.Duration) bool {
-	tick := time.NewTicker(devTick)
+func (n *Node) await(state string, most time.Duration) bool {
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for end := time.Now().Add(most); n.state() != state; <-tick.C {
 		if time.Now().After(end) {
@@ -345,10 +347,10 @@ func (n *devNode) await(state string, most time.Duration) bool {
 }
 
 // awaitReady waits until the node takes clients, or fails with the end of its log.
-func (n *devNode) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, devTimeout)
+func (n *Node) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	tick := time.NewTicker(devTick)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		why := n.ready(ctx)
@@ -366,7 +368,7 @@ func (n *devNode) awaitReady(ctx context.Context) error {
 	}
 }
 
-func (n *devNode) ready(ctx context.Context) error {
+func (n *Node) ready(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Admin+"/readyz", nil)
 	if err != nil {
 		return err
@@ -393,12 +395,12 @@ func tail(name string) string {
 }
 
 // watch says when a node's process ends, begins or halts, until ctx ends.
-func (d *dev) watch(ctx context.Context, w io.Writer) {
+func (d *Cluster) watch(ctx context.Context, w io.Writer) {
 	said := map[string]string{}
 	for _, n := range d.Nodes {
 		said[n.Name] = fmt.Sprint(n.PID, n.state())
 	}
-	tick := time.NewTicker(10 * devTick)
+	tick := time.NewTicker(10 * lookEvery)
 	defer tick.Stop()
 	for {
 		select {

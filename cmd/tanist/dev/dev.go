@@ -1,6 +1,9 @@
-package main
+// Package dev is `tanist dev`: a cluster of processes on this machine, and what can be done to each of them. It runs the program's own binary and
+// asks over the admin API; it knows nothing of what is inside a node.
+package dev
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/login"
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
@@ -22,17 +27,18 @@ import (
 
 // Bounds of a local cluster. Admin and mesh ports stand as far above AMQP's as is usual.
 const (
-	mostDevNodes = 9
-	adminAbove   = 10000
-	meshAbove    = 20000
-	devTimeout   = time.Minute      // for a node to become ready
-	devStopping  = 20 * time.Second // for one to stop, before it is ended at once
-	devVacate    = 3 * time.Second  // for the addresses of one that was killed to be free
-	devTokenLife = "10m"
-	devData      = "tanist-dev" // where a cluster is unless --data says otherwise
+	mostNodes     = 9
+	adminAbove    = 10000
+	meshAbove     = 20000
+	startTimeout  = time.Minute      // for a node to become ready
+	stopTimeout   = 20 * time.Second // for one to stop, before it is ended at once
+	vacateTimeout = 3 * time.Second  // for the addresses of one that was killed to be free
+	tokenLife     = "10m"
+	defaultData   = "tanist-dev" // where a cluster is unless --data says otherwise
 )
 
-func newDev() *cobra.Command {
+// New makes the verb.
+func New() *cobra.Command {
 	var data string
 	var nodes, port int
 	c := &cobra.Command{
@@ -50,25 +56,25 @@ queues and streams that it owned.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := openDev(data)
+			d, err := open(data)
 			if err != nil {
 				return err
 			}
 			return d.run(c, nodes, port, args)
 		},
 	}
-	c.PersistentFlags().StringVar(&data, "data", devData, "directory of the cluster; each node has one of its own in it")
+	c.PersistentFlags().StringVar(&data, "data", defaultData, "directory of the cluster; each node has one of its own in it")
 	c.Flags().IntVar(&nodes, "nodes", 3, "nodes of a new cluster, 1 to 9")
 	c.Flags().IntVar(&port, "base-port", 5672, "AMQP port of the first node of a new cluster; the others follow, admin is 10000 above and mesh 20000; 0: any that are free")
-	c.AddCommand(newDevSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, stateGone, "is killed; `tanist dev start %s` starts it again"),
-		newDevSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, stateHalted, "is halted; `tanist dev cont %s` lets it go on"),
-		newDevSignal(&data, "cont", "Let the process of node N go on (SIGCONT)", syscall.SIGCONT, stateRuns, "goes on"),
-		newDevStart(&data), newDevStatus(&data))
+	c.AddCommand(newSignal(&data, "kill", "End node N at once, as kill -9 does", syscall.SIGKILL, stateGone, "is killed; `tanist dev start %s` starts it again"),
+		newSignal(&data, "stop", "Halt the process of node N where it is (SIGSTOP)", syscall.SIGSTOP, stateHalted, "is halted; `tanist dev cont %s` lets it go on"),
+		newSignal(&data, "cont", "Let the process of node N go on (SIGCONT)", syscall.SIGCONT, stateRuns, "goes on"),
+		newStart(&data), newStatus(&data))
 	return c
 }
 
-// devNode names a node by its number or name.
-func (d *dev) node(arg string) (*devNode, error) {
+// process names a node by its number or name.
+func (d *Cluster) node(arg string) (*Node, error) {
 	i, err := strconv.Atoi(strings.TrimPrefix(arg, "n"))
 	if err != nil || i < 1 || i > len(d.Nodes) {
 		return nil, fmt.Errorf("no node %q; %s has n1 to n%d", arg, d.dir, len(d.Nodes))
@@ -77,18 +83,18 @@ func (d *dev) node(arg string) (*devNode, error) {
 }
 
 // argument names a node of this cluster to the verbs, wherever its directory is.
-func (d *dev) argument(n *devNode) string {
-	if usual, err := filepath.Abs(devData); err == nil && usual == d.dir {
+func (d *Cluster) argument(n *Node) string {
+	if usual, err := filepath.Abs(defaultData); err == nil && usual == d.dir {
 		return strconv.Itoa(n.number())
 	}
 	return fmt.Sprintf("%d --data %s", n.number(), d.dir)
 }
 
-func newDevSignal(data *string, use, short string, signal syscall.Signal, becomes, said string) *cobra.Command {
+func newSignal(data *string, use, short string, signal syscall.Signal, becomes, said string) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " N", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := loadDev(*data)
+			d, err := Load(*data)
 			if err != nil {
 				return err
 			}
@@ -102,7 +108,7 @@ func newDevSignal(data *string, use, short string, signal syscall.Signal, become
 			if err := syscall.Kill(n.PID, signal); err != nil {
 				return fmt.Errorf("%s (process %d): %w", n.Name, n.PID, err)
 			}
-			if !n.await(becomes, devStopping) {
+			if !n.await(becomes, stopTimeout) {
 				return fmt.Errorf("%s (process %d) was sent %v and still %s", n.Name, n.PID, signal, n.state())
 			}
 			if strings.Contains(said, "%s") {
@@ -114,11 +120,11 @@ func newDevSignal(data *string, use, short string, signal syscall.Signal, become
 	}
 }
 
-func newDevStart(data *string) *cobra.Command {
+func newStart(data *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "start N", Short: "Start node N again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := loadDev(*data)
+			d, err := Load(*data)
 			if err != nil {
 				return err
 			}
@@ -148,24 +154,24 @@ func newDevStart(data *string) *cobra.Command {
 	}
 }
 
-func newDevStatus(data *string) *cobra.Command {
+func newStatus(data *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "status", Short: "Show the cluster's processes and addresses", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			d, err := loadDev(*data)
+			d, err := Load(*data)
 			if err != nil {
 				return err
 			}
 			return d.print(c.OutOrStdout(), asJSON)
 		},
 	}
-	jsonFlag(c, &asJSON)
+	show.JSONFlag(c, &asJSON)
 	return c
 }
 
 // print shows the nodes.
-func (d *dev) print(w io.Writer, asJSON bool) error {
+func (d *Cluster) print(w io.Writer, asJSON bool) error {
 	type shown struct {
 		Name  string `json:"name"`
 		PID   int    `json:"pid"`
@@ -182,16 +188,16 @@ func (d *dev) print(w io.Writer, asJSON bool) error {
 			s.PID = 0
 		}
 		out = append(out, s)
-		rows = append(rows, []string{s.Name, pidOf(s.PID), s.State, s.AMQP, s.Admin, s.Log})
+		rows = append(rows, []string{s.Name, show.PID(s.PID), s.State, s.AMQP, s.Admin, s.Log})
 	}
 	if asJSON {
-		return printJSON(w, out)
+		return show.JSON(w, out)
 	}
-	return table(w, "NODE PROCESS STATE AMQP ADMIN LOG", rows)
+	return show.Table(w, "NODE PROCESS STATE AMQP ADMIN LOG", rows)
 }
 
 // run has the cluster up until the command ends.
-func (d *dev) run(c *cobra.Command, nodes, port int, flags []string) error {
+func (d *Cluster) run(c *cobra.Command, nodes, port int, flags []string) error {
 	start := time.Now()
 	unlock, err := d.lock()
 	if err != nil {
@@ -218,8 +224,8 @@ func (d *dev) run(c *cobra.Command, nodes, port int, flags []string) error {
 }
 
 // up starts what does not run: first those that have a place in the cluster, or the one that begins it, then those that join.
-func (d *dev) up(ctx context.Context) error {
-	var members, fresh []*devNode
+func (d *Cluster) up(ctx context.Context) error {
+	var members, fresh []*Node
 	for _, n := range d.Nodes {
 		if n.known() {
 			members = append(members, n)
@@ -264,16 +270,16 @@ func (d *dev) up(ctx context.Context) error {
 }
 
 // awaitVotes waits until as many nodes vote on the catalog as should: before that the cluster could not lose the one that began it.
-func (n *devNode) awaitVotes(ctx context.Context, nodes int) error {
+func (n *Node) awaitVotes(ctx context.Context, nodes int) error {
 	want := min(nodes, control.MaxVoters)
 	want -= 1 - want%2
 	api, err := n.client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, devTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	tick := time.NewTicker(devTick)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		votes := 0
@@ -295,9 +301,9 @@ func (n *devNode) awaitVotes(ctx context.Context, nodes int) error {
 }
 
 // client speaks to the node's admin port.
-func (n *devNode) client() (*client.Client, error) {
-	user := first(os.Getenv("TANIST_USER"), "guest")
-	password, err := loginPassword(user)
+func (n *Node) client() (*client.Client, error) {
+	user := cmp.Or(os.Getenv("TANIST_USER"), "guest")
+	password, err := login.Password(user)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +311,7 @@ func (n *devNode) client() (*client.Client, error) {
 }
 
 // token has a member make a token.
-func (n *devNode) token(ctx context.Context, node string) (string, error) {
+func (n *Node) token(ctx context.Context, node string) (string, error) {
 	api, err := n.client()
 	if err != nil {
 		return "", err
@@ -315,15 +321,15 @@ func (n *devNode) token(ctx context.Context, node string) (string, error) {
 	switch {
 	case err != nil:
 	case slices.ContainsFunc(nodes, func(x admin.Node) bool { return x.Name == node }):
-		t, err = api.ReplaceNode(ctx, node, devTokenLife) // its data directory is gone: it takes its own place anew
+		t, err = api.ReplaceNode(ctx, node, tokenLife) // its data directory is gone: it takes its own place anew
 	default:
-		t, err = api.JoinToken(ctx, admin.TokenRequest{Node: node, TTL: devTokenLife})
+		t, err = api.JoinToken(ctx, admin.TokenRequest{Node: node, TTL: tokenLife})
 	}
 	return t.Token, err
 }
 
 // place says how a node gets into the cluster: nothing where it has its place, or begins the cluster; else a member to join, and a token.
-func (d *dev) place(ctx context.Context, n *devNode) (join, token string, err error) {
+func (d *Cluster) place(ctx context.Context, n *Node) (join, token string, err error) {
 	if n.known() {
 		return "", "", nil
 	}
@@ -346,7 +352,7 @@ func (d *dev) place(ctx context.Context, n *devNode) (join, token string, err er
 }
 
 // down stops what runs, the last first.
-func (d *dev) down() error {
+func (d *Cluster) down() error {
 	var failed error
 	for i := len(d.Nodes) - 1; i >= 0; i-- {
 		n := d.Nodes[i]
@@ -356,14 +362,14 @@ func (d *dev) down() error {
 		}
 		_ = syscall.Kill(n.PID, syscall.SIGTERM) // it may be gone by now
 		_ = syscall.Kill(n.PID, syscall.SIGCONT) // a halted one hears nothing
-		if !n.await(stateGone, devStopping) {
+		if !n.await(stateGone, stopTimeout) {
 			_ = syscall.Kill(n.PID, syscall.SIGKILL)
-			failed = errors.Join(failed, fmt.Errorf("%s did not stop within %v and was ended; its log is %s", n.Name, devStopping, n.log()))
+			failed = errors.Join(failed, fmt.Errorf("%s did not stop within %v and was ended; its log is %s", n.Name, stopTimeout, n.log()))
 		}
 	}
 	return failed
 }
 
-func (n *devNode) data() string { return filepath.Join(n.dir, "data") }
+func (n *Node) data() string { return filepath.Join(n.dir, "data") }
 
-func (n *devNode) log() string { return filepath.Join(n.dir, "log") }
+func (n *Node) log() string { return filepath.Join(n.dir, "log") }
