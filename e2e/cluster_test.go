@@ -191,6 +191,32 @@ func (c *cluster) count(name string) (resource, error) {
 	return all[name], err
 }
 
+// confirms is nil once owners have confirmed all that was in their logs when it was first asked, or when they began to own. Others may go on
+// publishing: their logs' ends move on, and need never be what is confirmed.
+func (c *cluster) confirms(resources ...string) func() error {
+	type end struct{ epoch, position uint64 }
+	ends := map[string]end{}
+	return func() error {
+		for _, name := range resources {
+			p, err := c.owned(name)
+			if err != nil {
+				return err
+			}
+			position, ok := p.copyOn(p.Owner)
+			if !ok {
+				return fmt.Errorf("%s says nothing of its copy of %s", p.Owner, name)
+			}
+			if ends[name].epoch != p.Epoch {
+				ends[name] = end{p.Epoch, position}
+			}
+			if want := ends[name].position; p.Confirmed < want {
+				return fmt.Errorf("the log of %s on %s was at %d, confirmed is %d", name, p.Owner, want, p.Confirmed)
+			}
+		}
+		return nil
+	}
+}
+
 // level is nil if owners have confirmed all that is in their logs, and every follower has the same.
 func (c *cluster) level(resources ...string) error {
 	views := map[string]map[string]partition{}

@@ -21,14 +21,15 @@ var everything = slices.Concat(queues, streams)
 func (c *cluster) reach(node *broker) func() error {
 	wanted := map[string]uint64{}
 	return func() error {
-		if len(wanted) == 0 {
-			for _, name := range everything {
-				p, err := c.owned(name)
-				if err != nil {
-					return err
-				}
-				wanted[name] = p.Confirmed
+		for _, name := range everything {
+			if _, ok := wanted[name]; ok {
+				continue
 			}
+			p, err := c.owned(name)
+			if err != nil {
+				return err
+			}
+			wanted[name] = p.Confirmed
 		}
 		by, err := node.partitions()
 		if err != nil {

@@ -274,7 +274,7 @@ func (r *rig) settled(queues ...string) {
 		return nil
 	})
 	// What is not held any more is settled in the log's staged end: confirmed once the log is.
-	r.c.up().await("the log to be confirmed", func() error { return r.c.level(queues...) })
+	r.c.up().await("the log to be confirmed", r.c.confirms(queues...))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range queues {
