@@ -8,6 +8,7 @@ import (
 
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/port/exec"
 )
 
@@ -318,6 +319,15 @@ func (l *listener) ConsumerGone(consumer uint64, _ string) {
 		if r.number == consumer {
 			r.gone = true
 		}
+	}
+}
+
+// GetsGone implements broker.Listener: the channel that fetched them is closed.
+func (l *listener) GetsGone(p ident.Partition, from uint64, _ string) {
+	if !l.deaf() {
+		l.c.held = slices.DeleteFunc(l.c.held, func(d delivery) bool {
+			return d.ref.Partition == p && d.ref.Consumer == 0 && d.ref.Offset >= from
+		})
 	}
 }
 

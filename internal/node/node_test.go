@@ -11,6 +11,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/engine/storage"
 	"github.com/tanist/tanist/internal/port/clock"
@@ -141,10 +142,14 @@ func (u *user) Resolved(tags []broker.Tag, o broker.Outcome, reason string) {
 func (u *user) Returned(broker.Tag, *broker.Message, string) {}
 func (u *user) Rejected(broker.Tag, *broker.Error)           {}
 func (u *user) Delivered(_ uint64, ds []broker.Delivery)     { u.got = append(u.got, ds...) }
-func (u *user) ConsumerGone(_ uint64, reason string)         { u.w.t.Errorf("consumer ended: %s", reason) }
-func (u *user) Flow(bool)                                    {}
-func (u *user) Blocked(reason string)                        { u.blocked = reason }
-func (u *user) Close(err *broker.Error)                      { u.w.t.Logf("asked to close: %v", err) }
+func (u *user) GetsGone(_ ident.Partition, _ uint64, reason string) {
+	u.w.t.Errorf("what was fetched is gone: %s", reason)
+}
+
+func (u *user) ConsumerGone(_ uint64, reason string) { u.w.t.Errorf("consumer ended: %s", reason) }
+func (u *user) Flow(bool)                            {}
+func (u *user) Blocked(reason string)                { u.blocked = reason }
+func (u *user) Close(err *broker.Error)              { u.w.t.Logf("asked to close: %v", err) }
 
 // ask runs f on the user's loop and waits for its answer.
 func (u *user) ask(what string, f func(done func(*broker.Error))) {

@@ -88,6 +88,9 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	} else {
 		n.manager.PeerDown(peer.Node)
 	}
+	if cause == mesh.Refused {
+		n.manager.PeerGone(peer.Node)
+	}
 	n.controller.PeerDown(peer, control.ParseEnding(cause.String()))
 	n.tellOf(peer.Node)
 	n.archive.PeerDown(peer.Node)
@@ -111,6 +114,9 @@ func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
 	}
 	n.mu.Unlock()
 	if worse {
+		if cause == mesh.Refused {
+			n.manager.PeerGone(node)
+		}
 		n.controller.Unreachable(node, control.ParseEnding(cause.String()))
 		n.tellOf(node)
 	}

@@ -95,6 +95,9 @@ type Listener interface {
 	Delivered(consumer uint64, ds []Delivery)
 	// ConsumerGone says that a consumer was ended by the broker: its resource was deleted or its node lost.
 	ConsumerGone(consumer uint64, reason string)
+	// GetsGone says that messages which Get has handed over, and which are not settled, are gone from an offset of a partition on, and that what
+	// comes later may have their offsets: nothing must be said of them any more, since it would be taken for others.
+	GetsGone(p ident.Partition, from uint64, reason string)
 	// Flow asks the front to stop (or go on) reading from the client: a credit ran out. It is not an error and short.
 	Flow(stop bool)
 	// Blocked says that publishing is stopped because a resource ran low (reason not empty), or goes on (empty). A front

@@ -371,12 +371,12 @@ func place(msg any) (p ident.Partition, stream uint64, ok bool) {
 	return p, 0, false
 }
 
-// lostHeld is why a consumer ends that holds messages which are gone: what its client said of them later would be taken for the messages that
-// get their offsets.
+// lostHeld is why a consumer ends that holds messages which are gone, and a channel that fetched such: what their client said of them later would
+// be taken for the messages that get their offsets.
 const lostHeld = "messages that it held were given up with the copies that had them (an accepted loss)"
 
 // lose forgets what lay from an offset on: a loss was accepted (design 2 §8), and those offsets are given anew. Readers of a stream go on from
-// there; consumers of a queue that hold such messages end.
+// there; consumers of a queue that hold such messages end, and so do the channels that fetched some.
 func (a *attachment) lose(from uint64) {
 	trace.Warn(a.sh.env.Trace, "gateway.lost", slog.String("partition", a.p.String()), slog.Uint64("from", from))
 	a.settles.cut(from)
@@ -392,7 +392,9 @@ func (a *attachment) lose(from uint64) {
 			c.ended(lostHeld)
 		}
 	}
-	for _, h := range a.holders { // of consumers that have ended, and of what was fetched one at a time
-		h.held.cut(from)
+	for _, h := range slices.Clone(a.holders) { // of consumers that have ended, and of what was fetched one at a time
+		if h.held.cut(from) && h.id == 0 && !h.session.closed {
+			h.session.l.GetsGone(a.p, from, lostHeld)
+		}
 	}
 }

@@ -390,6 +390,9 @@ func (c *client) Delivered(n uint64, ds []broker.Delivery) {
 	}
 }
 
+func (c *client) GetsGone(_ ident.Partition, from uint64, reason string) {
+	c.say("fetched from %d gone: %s", from, reason)
+}
 func (c *client) ConsumerGone(n uint64, reason string) { c.say("consumer %d gone: %s", n, reason) }
 func (c *client) Flow(stop bool)                       { c.say("flow stop=%v", stop) }
 func (c *client) Blocked(reason string)                { c.say("blocked %q", reason) }

@@ -81,6 +81,27 @@ func TestWhatIsHeldBeyondAnAcceptedLossIsForgotten(t *testing.T) {
 	}
 }
 
+// What was fetched one at a time and lies beyond an accepted loss is forgotten likewise, and its client is told: another message may get its offset,
+// and be fetched by the same client, who would settle it by what it says of the one before.
+func TestWhatWasFetchedBeyondAnAcceptedLossIsTold(t *testing.T) {
+	h := newHarness(t, Limits{})
+	u, v := h.client(), h.client()
+	o := u.declare(durable("q"))
+	o.ready = []protocol.Item{item(3, "a"), item(4, "b"), item(8, "c")}
+	for _, c := range []*client{u, v, v} {
+		h.do(func() {
+			c.s.Get("q", false, func(d broker.Delivery, _ bool, _ *broker.Error) { c.refs = append(c.refs, d.Ref) })
+		})
+	}
+	h.losing(o, 5)
+	u.expect("")
+	v.expect("fetched from 5 gone: " + lostHeld)
+	h.do(func() { v.s.Settle(v.refs, broker.Accept) })
+	if got := o.settled(); got != "#1 accept 4-4; " {
+		t.Errorf("settled %s", got)
+	}
+}
+
 func TestCuttingWhatIsHeld(t *testing.T) {
 	var h held
 	for _, off := range []uint64{1, 3, 5, 7, 9} {

@@ -17,7 +17,8 @@ import (
 var errStopped = errors.New("the node is stopping")
 
 // Apply takes changes of the catalog, in order: resources make and remove replicas, assignments give them roles, nodes bury the
-// gateways of older boots, settings say how much is kept and sent for copies that are behind. The first call should carry the whole catalog. Calls that name the same object must not overlap.
+// gateways of older boots, and those that leave all of theirs, settings say how much is kept and sent for copies that are behind. The first
+// call should carry the whole catalog. Calls that name the same object must not overlap.
 func (m *Manager) Apply(changes []catalog.Change) {
 	highest := m.incarnations.Load()
 	for i := range changes {
@@ -33,8 +34,11 @@ func (m *Manager) Apply(changes []catalog.Change) {
 			m.setting(changes[i])
 		case nil:
 			m.setting(changes[i])
-			if r, ok := changes[i].Before.(*catalog.Resource); ok {
-				m.remove(r)
+			switch o := changes[i].Before.(type) {
+			case *catalog.Resource:
+				m.remove(o)
+			case *catalog.Node:
+				m.removeNode(o)
 			}
 		}
 	}
@@ -228,6 +232,21 @@ func (m *Manager) node(n *catalog.Node) {
 		if is.absent != 0 {
 			r.box.Post(away{n.Name})
 		}
+	}
+}
+
+// removeNode forgets a node that has left the cluster, and its gateways everywhere: no later run of it will ever be registered to bury them.
+func (m *Manager) removeNode(n *catalog.Node) {
+	m.mu.Lock()
+	old := m.runs.Load()
+	next := &runs{of: maps.Clone(old.of), highest: old.highest}
+	delete(next.of, n.Name)
+	m.runs.Store(next)
+	delete(m.silent, n.Name)
+	m.mu.Unlock()
+	for _, r := range m.sorted() {
+		r.box.Post(bury{}) // its producers go
+		r.box.Post(peerLeft{n.Name})
 	}
 }
 

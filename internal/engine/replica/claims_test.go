@@ -169,3 +169,30 @@ func TestAGatewayOfAnotherStoreIsAnother(t *testing.T) {
 		t.Fatalf("status %+v", s)
 	}
 }
+
+// No later run of a node that leaves the cluster will ever be registered: its gateways go with it, and their producers.
+func TestNothingIsKeptOfTheGatewaysOfANodeThatLeaves(t *testing.T) {
+	w := newWorld(t, 1)
+	w.declare(catalog.Queue, &queue.Settings{}, nil)
+	n2 := &catalog.Node{Name: "n2", Store: ident.StoreID{2}, Boot: 1, Number: 2}
+	w.m.Apply([]catalog.Change{{After: n2}})
+	g, h := w.gateway(0), w.gateway(0)
+	h.id.Node, h.id.Boot, h.prod = n2.Name, n2.Boot, protocol.ProducerID(n2.Number, 0, 0)
+	for _, x := range []*fakeGateway{g, h} {
+		x.attach(1)
+		x.publish("a")
+	}
+	h.subscribe(1, 5)
+	w.settle()
+	known := func() int { n, _ := w.m.find(part).producers.Len(); return n }
+	if s := w.status(); s.Unsettled != 2 || known() != 2 {
+		t.Fatalf("%+v, %d producers", s, known())
+	}
+	w.m.Apply([]catalog.Change{{Before: n2}})
+	w.settle()
+	g.publish("b") // what was given back, and who goes, is logged with it
+	w.settle()
+	if s := w.status(); s.Unsettled != 0 || s.Ready != 3 || s.Consumers != 0 || known() != 1 {
+		t.Errorf("%+v, %d producers", s, known())
+	}
+}

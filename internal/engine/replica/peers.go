@@ -25,6 +25,8 @@ type (
 		node   string
 		silent bool
 	}
+	// peerLeft says that a node's process is gone, or that the node has left the cluster: no gateway of it holds anything any more.
+	peerLeft struct{ node string }
 )
 
 // PeerUp says that a session with a run of another node has begun. PeerDown comes before it for every session that ends.
@@ -47,6 +49,13 @@ func (m *Manager) PeerDown(node string) { m.peerDown(peerDown{node: node}) }
 // PeerSilent is PeerDown where the session ended because nothing was heard of the node for as long as an owner may go on delivering that
 // hears too few others (design 2 §2): that time is over already.
 func (m *Manager) PeerSilent(node string) { m.peerDown(peerDown{node: node, silent: true}) }
+
+// PeerGone says that nobody listens where a node did: its process is gone, and its clients' connections with it. It comes after PeerDown.
+func (m *Manager) PeerGone(node string) {
+	for _, r := range m.sorted() {
+		r.box.Post(peerLeft{node})
+	}
+}
 
 func (m *Manager) peerDown(msg peerDown) {
 	m.mu.Lock()
@@ -125,6 +134,8 @@ func (r *replica) copies(msg any) bool {
 		r.peerUp(m.peer)
 	case peerDown:
 		r.peerDown(m)
+	case peerLeft:
+		r.peerLeft(m.node)
 	case away:
 		r.away(m)
 	default:
@@ -147,14 +158,15 @@ func (r *replica) peerUp(peer ident.Instance) {
 	}
 }
 
-// returnWithin is how long a gateway has to attach anew once the way to it is open again. One that works with the partition does so at once.
+// returnWithin is how long a gateway may be away, and how long it has to attach anew once the way to it is open again. One that works with the
+// partition does so at once.
 const returnWithin = 10 * time.Second
 
-// expectBack lets go of the gateways of a node that do not attach anew after the way to it was lost: their last word, that they left, was
-// lost with it, and what was sent to them since never came to a client.
+// expectBack lets go of the gateways of a node that do not attach anew within a time after the way to it was lost, or has opened again: their
+// clients are lost with the node, or their last word, that they left, was lost with the session. What was sent to them since never came to a client.
 func (r *replica) expectBack(node string) {
 	for _, in := range r.inlets {
-		if in.gateway.Node != node || in.attach != nil {
+		if in.gateway.Node != node {
 			continue
 		}
 		in.outages++
@@ -167,7 +179,17 @@ func (r *replica) expectBack(node string) {
 	}
 }
 
+// peerLeft lets go of the gateways of a node that is gone. One that lives all the same attaches anew, and claims what nobody else was given yet.
+func (r *replica) peerLeft(node string) {
+	for _, in := range slices.Clone(r.inlets) {
+		if in.gateway.Node == node {
+			r.drop(in)
+		}
+	}
+}
+
 func (r *replica) peerDown(m peerDown) {
+	r.expectBack(m.node)
 	before := r.alone
 	for _, f := range r.feeds {
 		if f.Node == m.node {

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
 
@@ -118,6 +120,16 @@ func (c *Conn) ConsumerGone(num uint64, _ string) {
 	k.remove()
 	if c.client.cancelNotify && !k.cancelled {
 		c.send(k.ch.number, &wire.BasicCancel{ConsumerTag: k.tag, NoWait: true})
+	}
+	c.wake()
+}
+
+// GetsGone implements broker.Listener: the channels that fetched such messages and have not settled them end.
+func (c *Conn) GetsGone(p ident.Partition, from uint64, reason string) {
+	for _, ch := range slices.Clone(c.order) {
+		if ch.unsettled.fetched(p, from) {
+			ch.raise(0, faultf(wire.PreconditionFailed, "channel %d: %s", ch.number, reason))
+		}
 	}
 	c.wake()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/front/amqp/amqptest"
 	"github.com/tanist/tanist/internal/front/amqp/session"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
@@ -180,6 +181,8 @@ func (w *world) broker(d *datadriven.TestData) {
 		l.Blocked(d.Input)
 	case "gone":
 		l.ConsumerGone(number(), "deleted")
+	case "gets-gone": // of the first queue, from an offset on
+		l.GetsGone(ident.Partition{Incarnation: 1}, number(), "given up")
 	case "close":
 		l.Close(broker.Errorf(broker.Unavailable, "%s", d.Input))
 	case "declare", "consume":

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
 )
 
@@ -50,6 +51,13 @@ func (u *unsettled) overdue(now time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// fetched reports whether there is a delivery that was fetched, and not handed to a consumer, from an offset of a partition on.
+func (u *unsettled) fetched(p ident.Partition, from uint64) bool {
+	return slices.ContainsFunc(u.items[u.head:], func(d delivered) bool {
+		return !d.settled && d.ref.Consumer == 0 && d.ref.Partition == p && d.ref.Offset >= from
+	})
 }
 
 func (u *unsettled) len() int { return len(u.items) - u.head - u.dead }
