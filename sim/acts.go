@@ -34,10 +34,16 @@ const (
 	ActReplace Act = "replace"
 	// ActLoss takes two of the three copies of something away, in a cluster of five, and has an operator accept the loss.
 	ActLoss Act = "loss"
+	// ActFlip turns bits of what one node has stored, while it runs, and has an operator give it an empty disk once it says that something is
+	// damaged.
+	ActFlip Act = "flip"
 )
 
+// DrawnActs are the acts that a seed draws from. To add one is to make all seeds other simulations: new ones are played where they are asked for.
+var DrawnActs = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace, ActLoss}
+
 // Acts are all acts.
-var Acts = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace, ActLoss}
+var Acts = append(slices.Clone(DrawnActs), ActFlip)
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -58,7 +64,7 @@ type stage struct {
 // drawAct is the act that is asked for, or drawn, and what else of it is drawn from.
 func drawAct(o Options) (Act, *rand.Rand) {
 	rng := rand.New(rand.NewPCG(o.Seed, 6))
-	kind := Acts[rng.IntN(len(Acts))]
+	kind := DrawnActs[rng.IntN(len(DrawnActs))]
 	if o.Act != "" {
 		kind = o.Act
 	}
@@ -98,6 +104,8 @@ func (w *world) act() bool {
 	case ActLoss:
 		w.losses = true
 		ok = g.loss()
+	case ActFlip:
+		ok = g.flip()
 	}
 	if !ok {
 		return false

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/check"
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/partition"
@@ -81,6 +82,7 @@ var plantedInClusters = []struct {
 		[]string{string(check.RuleCause)},
 		ActWithout, 0,
 	},
+	{"damage that is not noticed", func() plant { return unnoticed{} }, []Fault{}, []string{string(check.RuleBytes)}, ActFlip, 0},
 }
 
 // TestFaultsPlantedInClustersAreFound lies to three nodes in one way after another and demands that simulations find it, and say what it
@@ -103,6 +105,25 @@ func TestFaultsPlantedInClustersAreFound(t *testing.T) {
 			t.Fatal("40 seeds did not find it")
 		})
 	}
+}
+
+// unnoticed has what is read from a disk of which a bit was turned be other bytes, and pass every check.
+type unnoticed struct{ honest }
+
+func (unnoticed) log(s *site, l replica.Log) replica.Log { return uncheckedLog{l, s} }
+
+type uncheckedLog struct {
+	replica.Log
+	s *site
+}
+
+func (l uncheckedLog) ReadOffset(offset uint64, most int, done func([]batch.Batch, error)) {
+	l.Log.ReadOffset(offset, most, func(bs []batch.Batch, err error) {
+		if err == nil && l.s.flipped {
+			bs = turned(bs)
+		}
+		done(bs, err)
+	})
 }
 
 // hasty makes every copy tell its owner that it holds a little more than it has synced.

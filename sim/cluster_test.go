@@ -111,3 +111,14 @@ func TestEveryClusterFaultHappens(t *testing.T) {
 		}
 	}
 }
+
+// TestFlipSeeds turns bits of what one node at a time has stored, beside other faults or without, and in a story of its own.
+func TestFlipSeeds(t *testing.T) {
+	fresh(t, 60, func(i uint64) Options {
+		o := Options{Nodes: nodesOf(i), Small: i%4 > 0, Act: ActFlip, Faults: []Fault{}}
+		if i%3 == 0 {
+			o.Act, o.Faults = ActNone, []Fault{FaultFlip, []Fault{FaultKill, FaultRestart, FaultFlip, FaultBreak, FaultPower, FaultWipe, FaultStall}[i/3%7]}
+		}
+		return o
+	})
+}

@@ -23,7 +23,9 @@ func (w *world) plan() []planned {
 	rng := rand.New(rand.NewPCG(w.opt.Seed, 4))
 	kinds := w.opt.Faults
 	if kinds == nil {
-		kinds = FaultsOf(w.opt.Nodes)
+		if kinds = Faults; w.cluster() {
+			kinds = ClusterFaults
+		}
 	}
 	if len(kinds) == 0 {
 		return nil
@@ -56,7 +58,8 @@ func (w *world) schedule(ps []planned) {
 		}
 		w.sim.At(start+p.at, func() {
 			s := w.sites[p.site%uint64(len(w.sites))]
-			if !w.loading || w.failed() || s.host == nil || !s.host.serving || p.kind == FaultWipe && !s.mayLose() {
+			if !w.loading || w.failed() || s.host == nil || !s.host.serving ||
+				(p.kind == FaultWipe || p.kind == FaultFlip && w.cluster()) && !s.mayLose() {
 				return
 			}
 			w.injured = append(w.injured, fmt.Sprintf("%d: %s at %v", i, p.kind, w.sim.Now().Round(time.Millisecond)))
@@ -125,16 +128,7 @@ func (s *site) inject(p planned) {
 	case FaultClock:
 		s.clock.Skew(between(p.a, 0, 40*time.Second)-20*time.Second, int64(p.b%2000)-1000)
 	case FaultFlip:
-		w.see(check.Event{Kind: check.Injected})
-		s.doubt(diskBroke)
-		s.flipped = true
-		if p.a>>32%3 == 0 { // under a node that runs
-			w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))
-			return
-		}
-		s.crash(p.a)
-		w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))
-		s.boot()
+		s.flip(p)
 	}
 }
 
@@ -169,4 +163,87 @@ func (w *world) heal() {
 			s.boot()
 		}
 	}
+}
+
+const (
+	// looksEvery is how often an operator looks at a node of which a bit was turned.
+	looksEvery = 100 * time.Millisecond
+	// mendsWithin is for how long what is damaged there may mend itself, before the operator does.
+	mendsWithin = 2 * time.Second
+)
+
+// flip turns a bit of what a node has stored.
+func (s *site) flip(p planned) {
+	w := s.w
+	if w.cluster() {
+		s.flipRunning(p)
+		return
+	}
+	w.see(check.Event{Kind: check.Injected})
+	s.flipped = true
+	if p.a>>32%3 == 0 { // under a node that runs
+		w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))
+		return
+	}
+	s.crash(p.a)
+	w.say("flipped a bit of %s", s.disk.Flip(p.b, p.c))
+	s.boot()
+}
+
+// flipRunning turns a bit of what a node of a cluster has stored, while it runs. It comes upon it then, or when it is started anew, or never. What
+// is confirmed is on other disks too: nothing of it may be lost or served otherwise.
+func (s *site) flipRunning(p planned) {
+	w, h := s.w, s.host
+	s.doubt(diskBroke)
+	w.say("flipped a bit of %s on %s", s.disk.Flip(p.b, p.c), s.name)
+	if !s.flipped {
+		s.flipped = true
+		s.tend(0)
+	}
+	if p.a%4 == 0 {
+		return
+	}
+	w.sim.At(w.sim.Now()+between(p.a>>8, 200*time.Millisecond, time.Second), func() {
+		switch {
+		case s.host != h || !w.loading || w.failed():
+		case p.a%4 == 1 && h.serving:
+			s.restart(p.a >> 32)
+		default:
+			s.crash(p.a >> 32)
+			s.boot()
+		}
+	})
+}
+
+// tend has an operator look after a node of which a bit was turned, as long as it has that disk: where the node does not start, or says for long
+// that a copy is damaged, he gives it an empty one, as `node replace` does. The other copies hold what was confirmed: a bit is turned on one
+// node at a time.
+func (s *site) tend(ill time.Duration) {
+	w, disk := s.w, s.disk
+	w.sim.At(w.sim.Now()+looksEvery, func() {
+		h := s.host
+		switch {
+		case s.disk != disk || w.failed():
+			return
+		case ill >= mendsWithin:
+			w.say("REPLACED: the disk of %s", s.name)
+			w.counts.Damaged++
+			s.crash(0)
+			s.fresh()
+			s.boot()
+			return
+		case h == nil || h.refused == nil && !h.serving:
+			s.tend(ill)
+		case h.refused != nil:
+			s.tend(ill + looksEvery)
+		default:
+			h.statuses(func(list []status) {
+				if slices.ContainsFunc(list, h.damaged) {
+					s.tend(ill + looksEvery)
+				} else {
+					s.tend(0)
+				}
+			})
+		}
+	})
 }

@@ -86,6 +86,9 @@ func (h *host) refuse(err error) {
 	h.exec.Stop()
 	if s.flipped {
 		h.refused = err
+		if h.w.cluster() {
+			h.w.net.Kill(s.name)
+		}
 		return
 	}
 	h.w.sim.At(h.w.sim.Now()+200*time.Millisecond, func() {
@@ -234,6 +237,9 @@ func (w *world) lost(text string) { w.fail("%s", text) }
 // empty takes everything out of every queue, reads every stream to its end, and says so to the judge.
 func (w *world) empty() bool {
 	h := w.anyHost()
+	if h != nil && h.site.flipped && w.cluster() { // it may have to go
+		h = h.site.other(0).host
+	}
 	if w.failed() || h == nil {
 		return false
 	}
@@ -269,7 +275,7 @@ func (w *world) empty() bool {
 // damaged cannot be read; a partition that stays closed for another reason is waited for.
 func (w *world) allEmpty(c *client) bool {
 	for _, s := range w.last { // all of them first: what is damaged also holds up what dead-letters to it
-		if t := w.target(s.name); t != nil && !t.gone && s.host.damaged(s) {
+		if t := w.target(s.name); t != nil && !t.gone && s.host.damaged(s) && !(w.cluster() && s.host.site.flipped) { // an operator sees to that
 			w.damage(t, s.Reason)
 		}
 	}

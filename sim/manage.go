@@ -116,7 +116,7 @@ func (c *client) count() {
 			return
 		}
 		c.asking--
-		if err != nil && err.Code == broker.NotFound && !t.maker && !t.memory && !c.w.flipped() {
+		if err != nil && err.Code == broker.NotFound && !t.maker && !t.memory && (c.w.cluster() || !c.w.flipped()) {
 			c.w.fail("%s is not found: %v", t.spec.Name, err)
 		}
 	})

@@ -2,7 +2,12 @@ package sim
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"os/exec"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,7 +19,7 @@ type Options struct {
 	Nodes int `json:"nodes,omitempty"`
 	// For is how long clients work, in virtual time; default 4 s, or 2 s if Small. Faults come within it, healing and judging after.
 	For time.Duration `json:"for"`
-	// Faults are those that may happen; nil means all of them. Which of them do is drawn from the seed.
+	// Faults are those that may happen; nil means all of them, of a cluster ClusterFaults. Which of them do is drawn from the seed.
 	Faults []Fault `json:"faults"`
 	// Skip leaves out the faults at these places of the plan, without changing anything that is drawn for the others.
 	Skip []int `json:"skip,omitempty"`
@@ -63,7 +68,8 @@ const (
 // NoFaults is what the command says for a simulation without faults.
 const NoFaults = "none"
 
-// ClusterFaults are the kinds of fault of a cluster.
+// ClusterFaults are the kinds of fault of a cluster that a seed draws from. To add one is to make all seeds other simulations: bits turn
+// (FaultFlip) where that is asked for.
 var ClusterFaults = []Fault{
 	FaultKill, FaultRestart, FaultPower, FaultBreak, FaultCut, FaultSlow, FaultPause, FaultStall, FaultBoot, FaultWrite, FaultSync, FaultFull, FaultWipe,
 	FaultClock, FaultWish, FaultDrain,
@@ -77,7 +83,7 @@ var Faults = []Fault{
 // FaultsOf are the kinds of fault that so many nodes can meet.
 func FaultsOf(nodes int) []Fault {
 	if nodes > 1 {
-		return ClusterFaults
+		return append(slices.Clone(ClusterFaults), FaultFlip)
 	}
 	return Faults
 }
@@ -151,4 +157,36 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	return o
+}
+
+// Fresh gives the first seed to look for failures with, and says what it was made of. It is drawn from the commit under test: what passed
+// once does not fail later by luck, and every commit tries seeds of its own. Where there is no commit, it is drawn from the clock.
+func Fresh() (first uint64, from string) {
+	if commit := underTest(); commit != "" {
+		return seedOf(commit), "commit " + commit
+	}
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	return seedOf(now), "the time " + now
+}
+
+// seedOf is below 2^48, so that it is easy to type.
+func seedOf(text string) uint64 {
+	sum := sha256.Sum256([]byte(text))
+	return binary.BigEndian.Uint64(sum[:]) >> 16
+}
+
+// underTest is the commit that this program was built of; empty if nobody knows.
+func underTest() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && s.Value != "" {
+				return s.Value
+			}
+		}
+	}
+	out, err := exec.Command("git", "rev-parse", "HEAD").Output() // programs of tests do not carry it
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }

@@ -249,17 +249,28 @@ type turningLog struct {
 func (l turningLog) ReadOffset(offset uint64, most int, done func([]batch.Batch, error)) {
 	l.Log.ReadOffset(offset, most, func(bs []batch.Batch, err error) {
 		l.p.reads++
-		if err == nil && len(bs) > 0 && bs[0].Records > 0 && l.p.reads%20 == 0 {
-			raw := slices.Clone(bs[0].Bytes())
-			raw[len(raw)-1] ^= 1
-			binary.LittleEndian.PutUint32(raw[4:], crc32.Checksum(raw[8:], crc32.MakeTable(crc32.Castagnoli)))
-			if b, err := batch.Parse(raw); err == nil {
-				bs = slices.Clone(bs)
-				bs[0] = b
-			}
+		if err == nil && l.p.reads%20 == 0 {
+			bs = turned(bs)
 		}
 		done(bs, err)
 	})
+}
+
+// turned gives batches with a bit turned in the first, if that has records, and a checksum to match.
+func turned(bs []batch.Batch) []batch.Batch {
+	if len(bs) == 0 || bs[0].Records == 0 {
+		return bs
+	}
+	raw := slices.Clone(bs[0].Bytes())
+	raw[len(raw)-1] ^= 1
+	binary.LittleEndian.PutUint32(raw[4:], crc32.Checksum(raw[8:], crc32.MakeTable(crc32.Castagnoli)))
+	b, err := batch.Parse(raw)
+	if err != nil {
+		return bs
+	}
+	bs = slices.Clone(bs)
+	bs[0] = b
+	return bs
 }
 
 // twice delivers a message of a queue to whoever else consumes it, or a stretch of a stream again.

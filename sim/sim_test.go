@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,7 +187,9 @@ func TestOneSeed(t *testing.T) {
 	case "none":
 		opt.Faults = []Fault{}
 	default:
-		opt.Faults = []Fault{Fault(f)}
+		for _, name := range strings.Split(f, ",") {
+			opt.Faults = append(opt.Faults, Fault(name))
+		}
 	}
 	r := Run(opt)
 	Print(os.Stdout, r)

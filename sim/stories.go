@@ -90,3 +90,27 @@ func (w *world) places(s *site) (text string) {
 	}
 	return text
 }
+
+// flip turns some bits of one node, one after the other, and perhaps has another node be away for a while meanwhile.
+func (g *stage) flip() bool {
+	w := g.w
+	for range 1 + g.rng.IntN(2) {
+		s := w.sites[g.rng.IntN(len(w.sites))]
+		if !s.mayLose() {
+			break
+		}
+		for range 1 + g.rng.IntN(3) {
+			if s.host == nil || !s.host.serving {
+				break
+			}
+			s.flipRunning(planned{a: g.rng.Uint64(), b: g.rng.Uint64(), c: g.rng.Uint64()})
+			w.sim.RunFor(between(g.rng.Uint64(), 0, 300*time.Millisecond))
+		}
+		g.disturbLater(s)
+		w.sim.RunFor(between(g.rng.Uint64(), time.Second, 6*time.Second))
+		if w.failed() {
+			return false
+		}
+	}
+	return true
+}

@@ -37,12 +37,12 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 			}
 			for _, f := range o.faults {
 				if !slices.Contains(sim.FaultsOf(o.opt.Nodes), sim.Fault(f)) {
-					return fmt.Errorf("--faults %s: the faults are %s; %s alone is none of them", f, faultNames(o.opt.Nodes), sim.NoFaults)
+					return fmt.Errorf("--faults %s: the faults are %s; %s alone is none of them", f, names(sim.FaultsOf(o.opt.Nodes)), sim.NoFaults)
 				}
 				o.opt.Faults = append(o.opt.Faults, sim.Fault(f))
 			}
 			if o.opt.Act = sim.Act(o.act); o.act != "" && !slices.Contains(sim.Acts, o.opt.Act) {
-				return fmt.Errorf("--act %s: the acts are none, without, controller, relay, wipe, replace, loss", o.act)
+				return fmt.Errorf("--act %s: the acts are %s", o.act, names(sim.Acts))
 			}
 			return o.run(c, c.Flags().Changed("seed"))
 		},
@@ -53,22 +53,23 @@ as small as it can be. Without --seed it draws seeds and goes on for --for or --
 	p.IntVar(&o.runs, "runs", 0, "how many runs, with seeds one after another; 0 is 1 with --seed, else without end")
 	p.DurationVar(&o.limit, "for", 0, "end after this time; 0 is never")
 	p.DurationVar(&o.opt.For, "virtual", 0, "virtual time that clients work in each run")
-	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all), or none: "+faultNames(1)+"; with --nodes: "+faultNames(3))
+	p.StringSliceVar(&o.faults, "faults", nil, "faults that may happen (default all, of a cluster all but flip), or none: "+names(sim.FaultsOf(1))+"; with --nodes: "+names(sim.FaultsOf(3)))
 	p.IntSliceVar(&o.opt.Skip, "skip", nil, "places in the plan of faults to leave out")
 	p.IntVar(&o.opt.Clients, "clients", 0, "how many clients work at a time (default: drawn)")
-	p.StringVar(&o.act, "act", "", "what a cluster goes through after the faults (default: drawn): none, without, controller, relay, wipe, replace, loss")
+	p.StringVar(&o.act, "act", "", "what a cluster goes through after the faults (default: drawn of "+names(sim.DrawnActs)+"): "+names(sim.Acts))
 	p.BoolVar(&o.opt.Small, "small", false, "fewer resources and clients, for a shorter time")
 	p.BoolVar(&o.verbose, "verbose", false, "print what happens")
 	jsonFlag(c, &o.json)
 	return c
 }
 
-func faultNames(nodes int) string {
-	var names []string
-	for _, f := range sim.FaultsOf(nodes) {
-		names = append(names, string(f))
+// names are faults or acts for people.
+func names[T ~string](of []T) string {
+	var list []string
+	for _, x := range of {
+		list = append(list, string(x))
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(list, ", ")
 }
 
 func (o *simOptions) run(c *cobra.Command, seeded bool) error {
