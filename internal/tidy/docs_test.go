@@ -169,10 +169,18 @@ var (
 	pathLike   = regexp.MustCompile(`^(?:internal|cmd|core|engine|front|port|sim|check|e2e|tools|docs|test|bench|node|\.ci)/[\w./{},-]+$`)
 	testLike   = regexp.MustCompile(`^\./(?:internal|cmd|sim|check|e2e|tools)\b`) // what follows "go test" in the command before it
 	nameLike   = regexp.MustCompile(`^((?:core|engine|front|port|internal)/[\w/]+)\.([A-Z]\w*(?:\.[A-Z]\w*)?)$`)
-	fileLike   = regexp.MustCompile(`^\w[\w-]*\.(?:go|mod|proto|txtar|md)$`)
+	fileLike   = regexp.MustCompile(`^\w[\w-]*\.(?:go|mod|proto|txt|txtar|md)$`)
+	wordLike   = regexp.MustCompile(`^(?:[a-z]+(?:_[a-z0-9]+)+|[a-z]+(?:\.[a-z]+)+|[A-Z][a-z]+(?:[A-Z][a-z]*)*|[a-z]+(?:[A-Z][a-z]+)+|x(?:-[a-z]+)+)$`) // settings, events, methods, names of Go, arguments
 	metricLike = regexp.MustCompile(`^tanist_\w+$`)
 	envLike    = regexp.MustCompile(`^(?:E2E|SIM|EXPLORE)_[A-Z0-9_]+(?:=\S*)?$`)
 )
+
+// named are words that documents may use although the tree has them nowhere, with the reason.
+var named = map[string]string{
+	"jobs.wait":                            "an example's queue",
+	"jobs.failed":                          "an example's queue",
+	"x-stream-filter-size-bytes-per-chunk": "an argument that is ignored",
+}
 
 // judge says what is wrong with a span; empty where nothing is, or nothing can be said.
 func (w *tree) judge(text string) (wrong string, k kind) {
@@ -207,6 +215,11 @@ func (w *tree) judge(text string) (wrong string, k kind) {
 			}
 		}
 		return "no such metric", aName
+	case wordLike.MatchString(fields[0]):
+		if named[fields[0]] == "" && !w.has("", fields[0]) {
+			return "nothing in the tree has this name", aName
+		}
+		return "", aName
 	}
 	return "", other
 }
@@ -385,6 +398,8 @@ func TestDocumentsAreJudged(t *testing.T) {
 		"never_was.go":                                       true,
 		"tanist_connections":                                 false,
 		"tanist_never":                                       true,
+		"follower_loss_hold":                                 false,
+		"follower_lost_hold":                                 true,
 	} {
 		if got, _ := w.judge(text); (got != "") != wrong {
 			t.Errorf("%s: %q, wrong is %v", text, got, wrong)
