@@ -46,6 +46,9 @@ func NewProcess(program, dir string) (*Process, error) {
 	return p, os.MkdirAll(dir, 0o700)
 }
 
+// Wipe deletes what the process had stored. It is over by then.
+func (p *Process) Wipe() error { return os.RemoveAll(filepath.Join(p.dir, "data")) }
+
 // URL is the AMQP address.
 func (p *Process) URL() string { return "amqp://guest:guest@" + p.amqp + "/" }
 

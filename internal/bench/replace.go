@@ -24,6 +24,7 @@ type Replacement struct {
 	Measured    time.Duration `json:"-"`         // how long the load is measured before, with all copies whole
 	Hold        time.Duration `json:"-"`         // follower_loss_hold
 	Interrupt   bool          `json:"interrupt"` // kill the node that learns half-way, and start it again
+	Wipe        bool          `json:"wipe"`      // the disk of the node that is killed is lost with it
 	Prefix      string        `json:"-"`
 }
 
@@ -171,6 +172,11 @@ func (r *replacement) lose(ctx context.Context) error {
 		return err
 	}
 	r.halted[r.lost] = true // it is asked nothing
+	if r.plan.Wipe {
+		if err := r.nodes[r.lost].Wipe(); err != nil {
+			return err
+		}
+	}
 	r.tell(fmt.Sprintf("%s is killed; its place is held for %s", r.out.Lost, r.plan.Hold))
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

@@ -21,7 +21,7 @@ import (
 // BenchmarkSeal seals a copy that holds nothing and one with history in turn, in one store on disk, and prints the ratio of their median
 // times: what a seal costs is one sync, however long the history (design 2 §5).
 func BenchmarkSeal(b *testing.B) {
-	for _, mib := range []int{64, 1 << 10, 4 << 10} {
+	for _, mib := range []int{64, 1 << 10, 4 << 10, 10 << 10} {
 		b.Run(fmt.Sprintf("%dMiB", mib), func(b *testing.B) { benchSeal(b, mib) })
 	}
 }

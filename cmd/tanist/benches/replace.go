@@ -16,23 +16,23 @@ func newBenchReplace() *cobra.Command {
 	var o benchOptions
 	var hold time.Duration
 	var history, fill string
-	var interrupt bool
+	var interrupt, wipe bool
 	c := &cobra.Command{
 		Use: "replace", Short: "What it costs the publishers when a lost copy is made anew on another node", Args: cobra.NoArgs,
 		Long: `Starts four nodes, fills a queue or stream of three copies with a history, and publishes to it with confirms. Then a node that only
 follows is killed with SIGKILL and stays away: after the hold the fourth node learns in its stead. Rate and time to a confirm meanwhile are held
 against those before, with what the new copy's node wrote. With --interrupt that node is killed half-way and started again.
 
-The data take about five times the history on the disk.`,
+The data take about five times the history on the disk, with --wipe four times.`,
 		Example: `  tanist bench replace --history 1GiB --kind stream
-  tanist bench replace --history 10GiB --rate 5000 --interrupt`,
+  tanist bench replace --history 10GiB --rate 3000 --interrupt --wipe`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.prepare(); err != nil {
 				return err
 			}
 			p := bench.Replacement{
 				Kind: o.load.Kind, Size: o.load.Size, Rate: o.load.Rate, Connections: o.load.Connections, InFlight: o.load.InFlight,
-				Warmup: o.load.Warmup, Measured: o.load.Duration, Hold: hold, Interrupt: interrupt, Prefix: o.load.Prefix,
+				Warmup: o.load.Warmup, Measured: o.load.Duration, Hold: hold, Interrupt: interrupt, Wipe: wipe, Prefix: o.load.Prefix,
 			}
 			var err error
 			if p.History, err = units.ParseSize(history); err != nil {
@@ -66,6 +66,7 @@ The data take about five times the history on the disk.`,
 	p.Float64Var(&o.load.Rate, "rate", 0, "messages a second of all publishers; 0 is as fast as possible")
 	p.DurationVar(&hold, "hold", 2*time.Second, "follower_loss_hold")
 	p.BoolVar(&interrupt, "interrupt", false, "kill the node that learns when it has half, and start it again")
+	p.BoolVar(&wipe, "wipe", false, "delete the data of the node that is killed: its disk is lost with it")
 	return c
 }
 
