@@ -1,135 +1,126 @@
 package catalog
 
 import (
+	"math"
+
+	"github.com/tanist/tanist/internal/core/codec"
 	"github.com/tanist/tanist/internal/core/evidence"
-	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/queue"
 	"github.com/tanist/tanist/internal/core/stream"
 )
 
 // The encoding of each object. Fields are only ever appended, together with a new format version.
 
-func (c *coder) vhost(v *VHost) { c.str(&v.Name) }
+func (c *coder) vhost(v *VHost) { c.Text(&v.Name) }
 
 func (c *coder) home(h *Home) {
-	c.name(&h.Node)
-	c.u64(&h.Boot)
-	c.u64(&h.Session)
+	c.Name(&h.Node)
+	c.U64(&h.Boot)
+	c.U64(&h.Session)
 }
 
 func (c *coder) exchange(e *Exchange) {
-	c.name(&e.VHost)
-	c.str(&e.Name)
-	c.name(&e.Type)
-	c.bool(&e.Durable)
-	c.bool(&e.AutoDelete)
-	c.bool(&e.Internal)
-	c.str(&e.Alternate)
+	c.Name(&e.VHost)
+	c.Text(&e.Name)
+	c.Name(&e.Type)
+	c.Bool(&e.Durable)
+	c.Bool(&e.AutoDelete)
+	c.Bool(&e.Internal)
+	c.Text(&e.Alternate)
 	c.table(&e.Args)
-	c.bool(&e.Builtin)
-	optional(c, &e.Home, (*coder).home)
+	c.Bool(&e.Builtin)
+	codec.Optional(c, &e.Home, (*coder).home)
 }
 
 func (c *coder) binding(b *Binding) {
-	c.name(&b.VHost)
-	c.name(&b.Source)
-	c.str(&b.Destination)
-	c.bool(&b.ToExchange)
-	c.str(&b.Key)
+	c.Name(&b.VHost)
+	c.Name(&b.Source)
+	c.Text(&b.Destination)
+	c.Bool(&b.ToExchange)
+	c.Text(&b.Key)
 	c.table(&b.Args)
 }
 
 func (c *coder) queue(q *queue.Settings) {
-	optional(c, &q.TTL, (*coder).i64)
-	c.i64(&q.Expires)
-	optional(c, &q.MaxLength, (*coder).i64)
-	optional(c, &q.MaxBytes, (*coder).i64)
-	c.name((*string)(&q.Overflow))
-	optional(c, &q.DeliveryLimit, (*coder).i64)
-	optional(c, &q.DeadLetterExchange, (*coder).name)
-	optional(c, &q.DeadLetterRoutingKey, (*coder).str)
-	c.bool(&q.SingleActive)
-	c.i64(&q.ConsumerTimeout)
+	codec.Optional(c, &q.TTL, (*coder).I64)
+	c.I64(&q.Expires)
+	codec.Optional(c, &q.MaxLength, (*coder).I64)
+	codec.Optional(c, &q.MaxBytes, (*coder).I64)
+	c.Name((*string)(&q.Overflow))
+	codec.Optional(c, &q.DeliveryLimit, (*coder).I64)
+	codec.Optional(c, &q.DeadLetterExchange, (*coder).Name)
+	codec.Optional(c, &q.DeadLetterRoutingKey, (*coder).Text)
+	c.Bool(&q.SingleActive)
+	c.I64(&q.ConsumerTimeout)
 }
 
 func (c *coder) stream(s *stream.Settings) {
-	c.i64(&s.MaxAge)
-	c.i64(&s.MaxBytes)
-	c.i64(&s.MaxRecords)
+	c.I64(&s.MaxAge)
+	c.I64(&s.MaxBytes)
+	c.I64(&s.MaxRecords)
 }
 
 // plain are the settings of most queues, kept once. Objects of the catalog never change.
 var plain queue.Settings
 
 func (c *coder) resource(r *Resource) {
-	c.u64(&r.Incarnation)
-	c.name(&r.VHost)
-	c.str(&r.Name)
-	c.name((*string)(&r.Kind))
-	c.bool(&r.Durable)
-	c.bool(&r.AutoDelete)
-	c.bool(&r.Exclusive)
-	optional(c, &r.Home, (*coder).home)
-	optional(c, &r.Queue, (*coder).queue)
-	if c.reading && r.Queue != nil && *r.Queue == (queue.Settings{}) {
+	c.U64(&r.Incarnation)
+	c.Name(&r.VHost)
+	c.Text(&r.Name)
+	c.Name((*string)(&r.Kind))
+	c.Bool(&r.Durable)
+	c.Bool(&r.AutoDelete)
+	c.Bool(&r.Exclusive)
+	codec.Optional(c, &r.Home, (*coder).home)
+	codec.Optional(c, &r.Queue, (*coder).queue)
+	if c.Reading && r.Queue != nil && *r.Queue == (queue.Settings{}) {
 		r.Queue = &plain
 	}
-	optional(c, &r.Stream, (*coder).stream)
+	codec.Optional(c, &r.Stream, (*coder).stream)
 	c.table(&r.Args)
-	c.name(&r.Policy)
-	c.u32(&r.Copies)
-	list(c, &r.Partitions, func(c *coder, a **Assignment) {
-		if c.reading {
+	c.Name(&r.Policy)
+	c.U32(&r.Copies)
+	codec.List(c, &r.Partitions, func(c *coder, a **Assignment) {
+		if c.Reading {
 			*a = &Assignment{}
 		}
 		c.assignment(*a)
 	})
 }
 
-func (c *coder) partition(p *ident.Partition) {
-	c.u64(&p.Incarnation)
-	c.u32(&p.Index)
-}
-
-func (c *coder) instance(i *ident.Instance) {
-	c.name(&i.Node)
-	c.bytes(i.Store[:])
-	c.u64(&i.Boot)
-}
-
 func (c *coder) member(m *Member) {
-	c.name(&m.Node)
-	c.bytes(m.Store[:])
+	c.Name(&m.Node)
+	c.Fixed(m.Store[:])
 }
 
 func (c *coder) assignment(a *Assignment) {
-	c.partition(&a.Partition)
-	c.u64(&a.Epoch)
-	c.u64(&a.Version)
-	c.instance(&a.Owner)
-	list(c, &a.Followers, (*coder).member)
-	list(c, &a.Learners, (*coder).member)
-	list(c, &a.Leaving, (*coder).member)
-	c.name(&a.Policy)
-	optional(c, &a.Pending, (*coder).pending)
-	list(c, &a.Starts, (*coder).start)
+	c.Partition(&a.Partition)
+	c.U64(&a.Epoch)
+	c.U64(&a.Version)
+	c.Instance(&a.Owner)
+	codec.List(c, &a.Followers, (*coder).member)
+	codec.List(c, &a.Learners, (*coder).member)
+	codec.List(c, &a.Leaving, (*coder).member)
+	c.Name(&a.Policy)
+	codec.Optional(c, &a.Pending, (*coder).pending)
+	codec.List(c, &a.Starts, (*coder).start)
 }
 
 func (c *coder) pending(p *Pending) {
-	c.str(&p.ID)
-	c.u64(&p.Epoch)
-	c.name(&p.Cause)
-	c.i64(&p.Since)
-	list(c, &p.By, (*coder).name)
-	c.i64(&p.Suspected)
+	c.Text(&p.ID)
+	c.U64(&p.Epoch)
+	c.Name(&p.Cause)
+	c.I64(&p.Since)
+	codec.List(c, &p.By, (*coder).Name)
+	c.I64(&p.Suspected)
 }
 
 func (c *coder) start(s *HistoryStart) {
-	c.u64(&s.Epoch)
-	c.u64(&s.Position)
-	c.u64(&s.Offset)
-	c.bytes(s.Link[:])
-	c.name(&s.Node)
+	c.U64(&s.Epoch)
+	c.U64(&s.Position)
+	c.U64(&s.Offset)
+	c.Fixed(s.Link[:])
+	c.Name(&s.Node)
 	var has uint8
 	if s.Evidence != (evidence.Digest{}) {
 		has |= startDecided
@@ -137,16 +128,16 @@ func (c *coder) start(s *HistoryStart) {
 	if s.Loss.Accepted {
 		has |= startLossy
 	}
-	if c.u8(&has); has&^(startDecided|startLossy) != 0 {
-		c.fail("history start")
+	if c.U8(&has, math.MaxUint8); has&^(startDecided|startLossy) != 0 {
+		c.Fail("history start")
 	}
-	if has&startDecided != 0 && c.err == nil {
-		if c.bytes(s.Evidence[:]); s.Evidence == (evidence.Digest{}) {
-			c.fail("digest")
+	if has&startDecided != 0 && c.Err == nil {
+		if c.Fixed(s.Evidence[:]); s.Evidence == (evidence.Digest{}) {
+			c.Fail("digest")
 		}
 	}
 	if s.Loss.Accepted = has&startLossy != 0; s.Loss.Accepted {
-		c.u64(&s.Loss.To)
+		c.U64(&s.Loss.To)
 	}
 }
 
@@ -157,59 +148,59 @@ const (
 )
 
 func (c *coder) node(n *Node) {
-	c.name(&n.Name)
-	c.bytes(n.Store[:])
-	c.u64(&n.Boot)
-	c.u32(&n.Number)
-	c.str(&n.AMQP)
-	c.str(&n.Admin)
-	c.str(&n.Mesh)
-	c.name(&n.Zone)
-	c.bool(&n.Draining)
-	c.u32(&n.Shards)
-	c.i64(&n.Absent)
+	c.Name(&n.Name)
+	c.Fixed(n.Store[:])
+	c.U64(&n.Boot)
+	c.U32(&n.Number)
+	c.Text(&n.AMQP)
+	c.Text(&n.Admin)
+	c.Text(&n.Mesh)
+	c.Name(&n.Zone)
+	c.Bool(&n.Draining)
+	c.U32(&n.Shards)
+	c.I64(&n.Absent)
 }
 
 func (c *coder) removed(r *Removed) {
-	c.bytes(r.Store[:])
-	c.name(&r.Node)
+	c.Fixed(r.Store[:])
+	c.Name(&r.Node)
 }
 
 func (c *coder) token(t *Token) {
-	c.str(&t.ID)
-	c.bytes(t.Hash[:])
-	c.i64(&t.Expires)
-	c.name(&t.Node)
+	c.Text(&t.ID)
+	c.Fixed(t.Hash[:])
+	c.I64(&t.Expires)
+	c.Name(&t.Node)
 }
 
 func (c *coder) authority(a *Authority) {
-	c.str(&a.Certificate)
-	c.str(&a.Key)
+	c.Text(&a.Certificate)
+	c.Text(&a.Key)
 }
 
 func (c *coder) user(u *User) {
-	c.str(&u.Name)
-	c.str(&u.Hash)
-	list(c, &u.Roles, (*coder).name)
-	c.u64(&u.Version)
+	c.Text(&u.Name)
+	c.Text(&u.Hash)
+	codec.List(c, &u.Roles, (*coder).Name)
+	c.U64(&u.Version)
 }
 
 func (c *coder) permission(p *Permission) {
-	c.name(&p.User)
-	c.name(&p.VHost)
-	c.name(&p.Configure)
-	c.name(&p.Write)
-	c.name(&p.Read)
+	c.Name(&p.User)
+	c.Name(&p.VHost)
+	c.Name(&p.Configure)
+	c.Name(&p.Write)
+	c.Name(&p.Read)
 }
 
 func (c *coder) setting(s *Setting) {
-	c.str(&s.Name)
-	c.str(&s.Value)
-	c.u64(&s.Version)
+	c.Text(&s.Name)
+	c.Text(&s.Value)
+	c.U64(&s.Version)
 }
 
 func (c *coder) cluster(k *Cluster) {
-	c.bytes(k.ID[:])
-	c.u64(&k.Format)
+	c.Fixed(k.ID[:])
+	c.U64(&k.Format)
 	c.authority(&k.Authority)
 }

@@ -3,7 +3,9 @@ package catalog
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
+	"github.com/tanist/tanist/internal/core/codec"
 	"github.com/tanist/tanist/internal/core/ident"
 )
 
@@ -72,9 +74,9 @@ type Item struct {
 }
 
 func item(o op, write func(*coder)) Item {
-	var c coder
+	c := writer(nil)
 	write(&c)
-	return Item{o, c.buf, c.err}
+	return Item{o, c.Buf, c.Err}
 }
 
 func (i Item) size() int { return 1 + binary.MaxVarintLen32 + len(i.body) }
@@ -129,22 +131,19 @@ func decodeItems(cmd []byte) ([]Item, error) {
 	if cmd[0] == 0 || cmd[0] > Format {
 		return nil, fmt.Errorf("%w: format %d, known up to %d", ErrUnknownCommand, cmd[0], Format)
 	}
-	c := coder{reading: true, buf: cmd[1:]}
-	items := make([]Item, 0, min(c.count(0), 4096))
-	c.buf = cmd[1:]
-	for range c.count(0) {
+	c := reader(cmd[1:], nil)
+	items := make([]Item, 0, min(c.Count(0, 1), 4096))
+	c.Buf = cmd[1:]
+	for range c.Count(0, 1) {
 		var o uint8
-		c.u8(&o)
-		body := c.raw(c.count(0))
-		if c.err != nil {
-			return nil, c.err
+		c.U8(&o, math.MaxUint8)
+		body := c.Raw(c.Count(0, 1))
+		if c.Err != nil {
+			return nil, c.Err
 		}
 		items = append(items, Item{op: op(o), body: body})
 	}
-	if c.err == nil && len(c.buf) > 0 {
-		c.fail("%d bytes after the last item", len(c.buf))
-	}
-	return items, c.err
+	return items, c.End()
 }
 
 // InitCluster names the cluster, once. It is refused with Exists if the cluster has a name.
@@ -155,17 +154,17 @@ func InitCluster(id ident.StoreID) Item {
 
 // RaiseFormat raises the cluster's format from one version to a higher one, once all nodes can read it. A node that cannot stops.
 func RaiseFormat(from, to uint64) Item {
-	return item(opRaiseFormat, func(c *coder) { c.u64(&from); c.u64(&to) })
+	return item(opRaiseFormat, func(c *coder) { c.U64(&from); c.U64(&to) })
 }
 
 // CreateVHost makes a virtual host with its built-in exchanges. One that exists stays as it is: Created is false then.
 func CreateVHost(name string) Item {
-	return item(opCreateVHost, func(c *coder) { c.str(&name) })
+	return item(opCreateVHost, func(c *coder) { c.Text(&name) })
 }
 
 // DeleteVHost removes a virtual host with everything in it.
 func DeleteVHost(name string) Item {
-	return item(opDeleteVHost, func(c *coder) { c.str(&name) })
+	return item(opDeleteVHost, func(c *coder) { c.Text(&name) })
 }
 
 // DeclareExchange makes an exchange, or checks that the one that exists is equivalent. Home must be set where it is not Durable,
@@ -176,7 +175,7 @@ func DeclareExchange(e Exchange) Item {
 
 // DeleteExchange removes an exchange and its bindings. ifUnused refuses with InUse while bindings lead from it.
 func DeleteExchange(vhost, name string, ifUnused bool) Item {
-	return item(opDeleteExchange, func(c *coder) { c.str(&vhost); c.str(&name); c.bool(&ifUnused) })
+	return item(opDeleteExchange, func(c *coder) { c.Text(&vhost); c.Text(&name); c.Bool(&ifUnused) })
 }
 
 // Bind adds a binding; one that exists stays as it is.
@@ -196,9 +195,9 @@ func DeclareResource(r Resource, owner ident.Instance, followers []Member, parti
 	r.Incarnation, r.Partitions = 0, nil
 	return item(opDeclareResource, func(c *coder) {
 		c.resource(&r)
-		c.instance(&owner)
-		list(c, &followers, (*coder).member)
-		c.u32(&partitions)
+		c.Instance(&owner)
+		codec.List(c, &followers, (*coder).member)
+		c.U32(&partitions)
 	})
 }
 
@@ -206,7 +205,7 @@ func DeclareResource(r Resource, owner ident.Instance, followers []Member, parti
 // Whether it is in use or empty only its owner knows (protocol.Close); that is asked before, and epoch is the one that it answered in: a
 // later owner has taken messages and consumers since. 0 deletes it whoever owns it.
 func DeleteResource(vhost, name string, incarnation, epoch uint64) Item {
-	return item(opDeleteResource, func(c *coder) { c.str(&vhost); c.str(&name); c.u64(&incarnation); c.u64(&epoch) })
+	return item(opDeleteResource, func(c *coder) { c.Text(&vhost); c.Text(&name); c.U64(&incarnation); c.U64(&epoch) })
 }
 
 // PutUser adds or replaces a user if its version is still the one given; 0 means that there must be none. The user's next version is the
@@ -214,7 +213,7 @@ func DeleteResource(vhost, name string, incarnation, epoch uint64) Item {
 func PutUser(u User) Item { return item(opPutUser, func(c *coder) { c.user(&u) }) }
 
 // DeleteUser removes a user and its permissions.
-func DeleteUser(name string) Item { return item(opDeleteUser, func(c *coder) { c.str(&name) }) }
+func DeleteUser(name string) Item { return item(opDeleteUser, func(c *coder) { c.Text(&name) }) }
 
 // PutPermission adds or replaces what a user may do in a virtual host; both must exist. The patterns are checked by core/authz.
 func PutPermission(p Permission) Item {
@@ -223,7 +222,7 @@ func PutPermission(p Permission) Item {
 
 // DeletePermission removes what a user may do in a virtual host.
 func DeletePermission(user, vhost string) Item {
-	return item(opDeletePermission, func(c *coder) { c.str(&user); c.str(&vhost) })
+	return item(opDeletePermission, func(c *coder) { c.Text(&user); c.Text(&vhost) })
 }
 
 // RegisterBoot makes n.Boot the one run of node n.Name over n.Store, gives it a Number and buries older runs: transient objects
@@ -238,7 +237,7 @@ func RegisterBoot(n Node) Item {
 // above the assignment's. A transition that is pending is only replaced by one of the same ID; repeating it as it stands changes
 // nothing.
 func RecordPending(p ident.Partition, version uint64, t Pending) Item {
-	return item(opRecordPending, func(c *coder) { c.partition(&p); c.u64(&version); c.pending(&t) })
+	return item(opRecordPending, func(c *coder) { c.Partition(&p); c.U64(&version); c.pending(&t) })
 }
 
 // Commit is the outcome of a transition of one partition.
@@ -258,28 +257,28 @@ func CommitTransition(t Commit) Item {
 }
 
 func (c *coder) commit(t *Commit) {
-	c.partition(&t.Partition)
-	c.u64(&t.Version)
-	c.str(&t.Transition)
-	c.instance(&t.Owner)
-	list(c, &t.Followers, (*coder).member)
-	list(c, &t.Learners, (*coder).member)
+	c.Partition(&t.Partition)
+	c.U64(&t.Version)
+	c.Text(&t.Transition)
+	c.Instance(&t.Owner)
+	codec.List(c, &t.Followers, (*coder).member)
+	codec.List(c, &t.Learners, (*coder).member)
 	c.start(&t.Start)
 }
 
 // CancelPending removes a pending transition. It may be proposed only while no seal request of it has been sent (design 2 §4).
 func CancelPending(p ident.Partition, version uint64, transition string) Item {
-	return item(opCancelPending, func(c *coder) { c.partition(&p); c.u64(&version); c.str(&transition) })
+	return item(opCancelPending, func(c *coder) { c.Partition(&p); c.U64(&version); c.Text(&transition) })
 }
 
 // PutSetting adds or changes a runtime setting if its version is still the one given; 0 means that there must be none.
 func PutSetting(name, value string, version uint64) Item {
-	return item(opPutSetting, func(c *coder) { c.str(&name); c.str(&value); c.u64(&version) })
+	return item(opPutSetting, func(c *coder) { c.Text(&name); c.Text(&value); c.U64(&version) })
 }
 
 // DeleteSetting removes a runtime setting if its version is still the one given. A later one of that name goes on counting.
 func DeleteSetting(name string, version uint64) Item {
-	return item(opDeleteSetting, func(c *coder) { c.str(&name); c.u64(&version) })
+	return item(opDeleteSetting, func(c *coder) { c.Text(&name); c.U64(&version) })
 }
 
 // AdoptResource makes a resource known that its node made by itself, under the incarnation that it has (ident.LocalBit): from now on

@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 
+	"github.com/tanist/tanist/internal/core/codec"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/quorum"
 )
@@ -17,8 +18,8 @@ type learner struct {
 }
 
 func (c *coder) learner(l *learner) {
-	c.partition(&l.partition)
-	c.u64(&l.version)
+	c.Partition(&l.partition)
+	c.U64(&l.version)
 	c.member(&l.member)
 }
 
@@ -53,9 +54,9 @@ type leave struct {
 }
 
 func (c *coder) leaving(l *leave) {
-	c.partition(&l.partition)
-	c.u64(&l.version)
-	list(c, &l.members, (*coder).member)
+	c.Partition(&l.partition)
+	c.U64(&l.version)
+	codec.List(c, &l.members, (*coder).member)
 }
 
 // Evidence says that a copy holds the log durably below a position.
@@ -89,16 +90,16 @@ func ChangeMembers(m Membership) Item {
 }
 
 func (c *coder) membership(m *Membership) {
-	c.partition(&m.Partition)
-	c.u64(&m.Version)
-	c.u64(&m.Epoch)
-	list(c, &m.Followers, (*coder).member)
-	list(c, &m.Learners, (*coder).member)
-	c.name(&m.Policy)
-	c.u64(&m.Floor)
-	list(c, &m.Evidence, func(c *coder, e *Evidence) {
-		c.bytes(e.Store[:])
-		c.u64(&e.Position)
+	c.Partition(&m.Partition)
+	c.U64(&m.Version)
+	c.U64(&m.Epoch)
+	codec.List(c, &m.Followers, (*coder).member)
+	codec.List(c, &m.Learners, (*coder).member)
+	c.Name(&m.Policy)
+	c.U64(&m.Floor)
+	codec.List(c, &m.Evidence, func(c *coder, e *Evidence) {
+		c.Fixed(e.Store[:])
+		c.U64(&e.Position)
 	})
 }
 

@@ -66,7 +66,7 @@ func objectKey(object any) string {
 
 // encodeObject is an object as in a snapshot.
 func encodeObject(object any) []byte {
-	c := coder{}
+	c := writer(nil)
 	switch o := object.(type) {
 	case *Cluster:
 		c.cluster(o)
@@ -93,5 +93,5 @@ func encodeObject(object any) []byte {
 	default:
 		panic(fmt.Sprintf("catalog: no encoding of a %T", object))
 	}
-	return c.buf
+	return c.Buf
 }

@@ -13,10 +13,10 @@ func canonical(t value.Table) string {
 	if len(t) == 0 {
 		return ""
 	}
-	c := coder{}
+	c := writer(nil)
 	s := sorted(t)
 	c.table(&s)
-	return string(c.buf)
+	return string(c.Buf)
 }
 
 func sorted(t value.Table) value.Table {

@@ -13,13 +13,10 @@ const keepStarts = 32
 
 func raiseFormat(s *State, c *coder) (ItemResult, error) {
 	var from, to uint64
-	c.u64(&from)
-	c.u64(&to)
-	if c.err == nil && len(c.buf) > 0 {
-		c.fail("%d bytes left", len(c.buf))
-	}
-	if c.err != nil {
-		return ItemResult{}, c.err
+	c.U64(&from)
+	c.U64(&to)
+	if err := c.End(); err != nil {
+		return ItemResult{}, err
 	}
 	have := s.view.cluster
 	if have == nil {

@@ -37,7 +37,7 @@ type replacement struct {
 }
 
 func (c *coder) replacement(r *replacement) {
-	c.bytes(r.old[:])
+	c.Fixed(r.old[:])
 	c.node(&r.node)
 }
 
@@ -54,7 +54,7 @@ type drain struct {
 
 func (c *coder) drain(d *drain) {
 	c.member(&d.member)
-	c.bool(&d.draining)
+	c.Bool(&d.draining)
 }
 
 // NoteAbsent says since when the registered run of a node has been away, in milliseconds since 1970, or with 0 that it is there. What is
@@ -71,8 +71,8 @@ type absence struct {
 }
 
 func (c *coder) absence(a *absence) {
-	c.instance(&a.run)
-	c.i64(&a.since)
+	c.Instance(&a.run)
+	c.I64(&a.since)
 }
 
 // PutToken makes a token, at now milliseconds since 1970 by the proposer's clock; those that have expired by then go. Refused with
@@ -89,7 +89,7 @@ type tokenPut struct {
 
 func (c *coder) tokenPut(p *tokenPut) {
 	c.token(&p.token)
-	c.i64(&p.now)
+	c.I64(&p.now)
 }
 
 // UseToken takes a token away, if hash is the SHA-256 of its secret, node the name it was made for (or it was made for any), and now,
@@ -116,7 +116,7 @@ type authorityChange struct {
 }
 
 func (c *coder) authorityChange(x *authorityChange) {
-	c.str(&x.have)
+	c.Text(&x.have)
 	c.authority(&x.authority)
 }
 

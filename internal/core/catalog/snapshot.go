@@ -1,6 +1,10 @@
 package catalog
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tanist/tanist/internal/core/codec"
+)
 
 // A snapshot is:
 //
@@ -11,11 +15,11 @@ import "fmt"
 
 // Snapshot encodes the state.
 func (s *State) Snapshot() []byte {
-	c := coder{buf: make([]byte, 0, 1024+300*len(s.view.resources))}
-	c.buf = append(c.buf, Format)
+	c := writer(make([]byte, 0, 1024+300*len(s.view.resources)))
+	c.Buf = append(c.Buf, Format)
 	s.counters(&c)
 	v := s.view
-	optional(&c, &v.cluster, (*coder).cluster)
+	codec.Optional(&c, &v.cluster, (*coder).cluster)
 	write(&c, v.Settings(), (*coder).setting)
 	write(&c, v.Nodes(), (*coder).node)
 	write(&c, v.RemovedStores(), (*coder).removed)
@@ -33,28 +37,28 @@ func (s *State) Snapshot() []byte {
 	write(&c, exchanges, (*coder).exchange)
 	write(&c, v.AllResources(), (*coder).resource)
 	write(&c, bindings, (*coder).binding)
-	return c.buf
+	return c.Buf
 }
 
 func (s *State) counters(c *coder) {
-	c.u64(&s.index)
-	c.u64(&s.incarnations)
-	c.u32(&s.runs)
-	c.u64(&s.versions)
+	c.U64(&s.index)
+	c.U64(&s.incarnations)
+	c.U32(&s.runs)
+	c.U64(&s.versions)
 }
 
 func write[T any](c *coder, objects []*T, each func(*coder, *T)) {
-	c.count(len(objects))
+	c.Count(len(objects), 1)
 	for _, o := range objects {
 		each(c, o)
 	}
 }
 
 func read[T any](c *coder, v *View, index uint64, each func(*coder, *T)) {
-	for range c.count(0) {
+	for range c.Count(0, 1) {
 		o := new(T)
 		each(c, o)
-		if c.err != nil {
+		if c.Err != nil {
 			return
 		}
 		v.apply(&Change{Index: index, After: o})
@@ -70,11 +74,11 @@ func Restore(data []byte) (*State, error) {
 		return nil, fmt.Errorf("%w: snapshot of format %d, known up to %d", ErrUnknownCommand, data[0], Format)
 	}
 	s := New()
-	c := coder{reading: true, buf: data[1:], names: s.names}
+	c := reader(data[1:], s.names)
 	s.counters(&c)
 	v := s.view
 	v.index = s.index
-	optional(&c, &v.cluster, (*coder).cluster)
+	codec.Optional(&c, &v.cluster, (*coder).cluster)
 	read(&c, v, s.index, (*coder).setting)
 	read(&c, v, s.index, (*coder).node)
 	read(&c, v, s.index, (*coder).removed)
@@ -85,11 +89,8 @@ func Restore(data []byte) (*State, error) {
 	read(&c, v, s.index, (*coder).exchange)
 	read(&c, v, s.index, (*coder).resource)
 	read(&c, v, s.index, (*coder).binding)
-	if c.err == nil && len(c.buf) > 0 {
-		c.fail("%d bytes left", len(c.buf))
-	}
-	if c.err != nil {
-		return nil, c.err
+	if err := c.End(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 
+	"github.com/tanist/tanist/internal/core/codec"
 	"github.com/tanist/tanist/internal/core/ident"
 )
 
@@ -78,7 +79,7 @@ func (s *State) Apply(index uint64, cmd []byte) (Result, []Change, error) {
 	s.index, s.changes = index, nil
 	res := Result{Index: index, Items: make([]ItemResult, len(items))}
 	for i, it := range items {
-		c := coder{reading: true, buf: it.body, names: s.names}
+		c := reader(it.body, s.names)
 		res.Items[i], err = s.item(it.op, &c)
 		if err != nil {
 			return Result{}, nil, fmt.Errorf("item %d of command %d: %w", i, index, err)
@@ -111,11 +112,8 @@ func with[A any](decode func(*coder, *A), do func(*State, *A) ItemResult) operat
 	return func(s *State, c *coder) (ItemResult, error) {
 		var a A
 		decode(c, &a)
-		if c.err == nil && len(c.buf) > 0 {
-			c.fail("%d bytes left", len(c.buf))
-		}
-		if c.err != nil {
-			return ItemResult{}, c.err
+		if err := c.End(); err != nil {
+			return ItemResult{}, err
 		}
 		return do(s, &a), nil
 	}
@@ -139,40 +137,40 @@ var operations = map[op]operation{
 	opCreateVHost:     with((*coder).vhost, (*State).createVHost),
 	opDeleteVHost:     with((*coder).vhost, (*State).deleteVHost),
 	opDeclareExchange: with((*coder).exchange, (*State).declareExchange),
-	opDeleteExchange:  with(func(c *coder, a *args) { c.str(&a.vhost); c.str(&a.name); c.bool(&a.flag) }, (*State).deleteExchange),
+	opDeleteExchange:  with(func(c *coder, a *args) { c.Text(&a.vhost); c.Text(&a.name); c.Bool(&a.flag) }, (*State).deleteExchange),
 	opBind:            with((*coder).binding, (*State).bind),
 	opUnbind:          with((*coder).binding, (*State).unbind),
 	opDeleteResource: with(func(c *coder, a *args) {
-		c.str(&a.vhost)
-		c.str(&a.name)
-		c.u64(&a.number)
-		c.u64(&a.epoch)
+		c.Text(&a.vhost)
+		c.Text(&a.name)
+		c.U64(&a.number)
+		c.U64(&a.epoch)
 	}, (*State).deleteResource),
 	opPutUser:          with((*coder).user, (*State).putUser),
-	opDeleteUser:       with(func(c *coder, a *args) { c.str(&a.name) }, (*State).deleteUser),
+	opDeleteUser:       with(func(c *coder, a *args) { c.Text(&a.name) }, (*State).deleteUser),
 	opPutPermission:    with((*coder).permission, (*State).putPermission),
-	opDeletePermission: with(func(c *coder, a *args) { c.str(&a.name); c.str(&a.vhost) }, (*State).deletePermission),
+	opDeletePermission: with(func(c *coder, a *args) { c.Text(&a.name); c.Text(&a.vhost) }, (*State).deletePermission),
 	opRegisterBoot:     with((*coder).node, (*State).registerBoot),
 	opCommitTransition: with((*coder).commit, (*State).commitTransition),
 	opAcceptLoss:       with((*coder).commit, (*State).acceptLoss),
-	opPutSetting:       with(func(c *coder, a *args) { c.str(&a.name); c.str(&a.text); c.u64(&a.number) }, (*State).putSetting),
-	opDeleteSetting:    with(func(c *coder, a *args) { c.str(&a.name); c.u64(&a.number) }, (*State).deleteSetting),
+	opPutSetting:       with(func(c *coder, a *args) { c.Text(&a.name); c.Text(&a.text); c.U64(&a.number) }, (*State).putSetting),
+	opDeleteSetting:    with(func(c *coder, a *args) { c.Text(&a.name); c.U64(&a.number) }, (*State).deleteSetting),
 	opAdoptResource:    with((*coder).resource, (*State).adoptResource),
 	opDeclareResource: with(func(c *coder, a *args) {
 		c.resource(&a.resource)
-		c.instance(&a.owner)
-		list(c, &a.members, (*coder).member)
-		c.u32(&a.partitions)
+		c.Instance(&a.owner)
+		codec.List(c, &a.members, (*coder).member)
+		c.U32(&a.partitions)
 	}, (*State).declareResource),
 	opRecordPending: with(func(c *coder, a *args) {
-		c.partition(&a.partition)
-		c.u64(&a.number)
+		c.Partition(&a.partition)
+		c.U64(&a.number)
 		c.pending(&a.pending)
 	}, (*State).recordPending),
 	opCancelPending: with(func(c *coder, a *args) {
-		c.partition(&a.partition)
-		c.u64(&a.number)
-		c.str(&a.text)
+		c.Partition(&a.partition)
+		c.U64(&a.number)
+		c.Text(&a.text)
 	}, (*State).cancelPending),
 	opRaiseFormat: raiseFormat,
 

@@ -23,11 +23,11 @@ type wish struct {
 }
 
 func (c *coder) wishes(w *wish) {
-	c.name(&w.vhost)
-	c.str(&w.name)
-	c.u64(&w.incarnation)
-	c.name(&w.policy)
-	c.u32(&w.copies)
+	c.Name(&w.vhost)
+	c.Text(&w.name)
+	c.U64(&w.incarnation)
+	c.Name(&w.policy)
+	c.U32(&w.copies)
 }
 
 func (s *State) setWishes(w *wish) ItemResult {

@@ -2,14 +2,13 @@ package evidence
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
-	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/codec"
 	"github.com/tanist/tanist/internal/core/ident"
 )
 
@@ -37,9 +36,9 @@ func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 // neither does the order of its lists.
 func (e *Evidence) Digest() Digest {
 	n := e.canonical()
-	c := coder{buf: []byte{Format}}
+	c := writer([]byte{Format})
 	c.decided(&n.Decided)
-	return sha256.Sum256(c.buf)
+	return sha256.Sum256(c.Buf)
 }
 
 // Append appends the canonical encoding of a record (see MaxText and MaxCopies) and returns the longer slice:
@@ -47,10 +46,10 @@ func (e *Evidence) Digest() Digest {
 //	u8 format, Decided, Became, their fields in order, each as in coder
 func Append(b []byte, e *Evidence) []byte {
 	n := e.canonical()
-	c := coder{buf: append(b, Format)}
+	c := writer(append(b, Format))
 	c.decided(&n.Decided)
 	c.became(&n.Became)
-	return c.buf
+	return c.Buf
 }
 
 // Parse reads what Append wrote, and nothing else: no record has two encodings. An error is ErrUnknown or ErrMalformed.
@@ -62,14 +61,11 @@ func Parse(b []byte) (*Evidence, error) {
 		return nil, fmt.Errorf("%w: %d, known up to %d", ErrUnknown, b[0], Format)
 	}
 	e := new(Evidence)
-	c := coder{reading: true, buf: b[1:]}
+	c := reader(b[1:])
 	c.decided(&e.Decided)
 	c.became(&e.Became)
-	if c.err == nil && len(c.buf) > 0 {
-		c.fail("bytes left")
-	}
-	if c.err != nil {
-		return nil, c.err
+	if err := c.End(); err != nil {
+		return nil, err
 	}
 	if again := Append(make([]byte, 0, len(b)), e); !slices.Equal(again, b) {
 		return nil, fmt.Errorf("%w: its lists are not sorted", ErrMalformed)
@@ -77,104 +73,39 @@ func Parse(b []byte) (*Evidence, error) {
 	return e, nil
 }
 
-// coder writes or reads one value after another. The same function describes both directions, so that they cannot differ:
-//
-//	number: uvarint, shortest form | time: zigzag uvarint | bool: one byte, 0 or 1 | link, store: 16 bytes
-//	text: uvarint length, at most MaxText, bytes | list: uvarint count, at most MaxCopies, items
-type coder struct {
-	reading bool
-	buf     []byte // written so far, or left to read
-	err     error
-}
+// coder writes or reads records (core/codec). A text is at most MaxText long, and a list has at most MaxCopies items.
+type coder struct{ codec.Coder }
 
-func (c *coder) fail(what string) {
-	if c.err == nil {
-		c.err = fmt.Errorf("%w: %s", ErrMalformed, what)
-	}
-	c.buf = nil
-}
+func writer(b []byte) coder { return coder{codec.Coder{Buf: b, Malformed: ErrMalformed}} }
 
-func (c *coder) u64(v *uint64) {
-	if !c.reading {
-		c.buf = binary.AppendUvarint(c.buf, *v)
-		return
-	}
-	x, n := batch.Uvarint(c.buf)
-	if n == 0 {
-		c.fail("number")
-		return
-	}
-	*v, c.buf = x, c.buf[n:]
-}
-
-// small is a number below a limit that fits an int of any machine; others are written as 0 or the limit.
-func (c *coder) small(v *int, limit int) {
-	x := uint64(min(max(*v, 0), limit))
-	c.u64(&x)
-	if x > uint64(limit) {
-		c.fail("number too large")
-		return
-	}
-	*v = int(x)
-}
-
-func (c *coder) i64(v *int64) {
-	x := uint64(*v)<<1 ^ uint64(*v>>63)
-	c.u64(&x)
-	*v = int64(x>>1) ^ -int64(x&1)
-}
-
-func (c *coder) bool(v *bool) {
-	x := 0
-	if *v {
-		x = 1
-	}
-	c.small(&x, 1)
-	*v = x == 1
-}
-
-func (c *coder) fixed(v []byte) {
-	switch {
-	case !c.reading:
-		c.buf = append(c.buf, v...)
-	case len(c.buf) < len(v):
-		c.fail("end of data")
-	default:
-		c.buf = c.buf[copy(v, c.buf):]
-	}
+func reader(b []byte) coder {
+	return coder{codec.Coder{Reading: true, Buf: b, Malformed: ErrMalformed}}
 }
 
 func text[S ~string](c *coder, v *S) {
 	n := len(*v)
-	c.small(&n, MaxText)
+	c.Small(&n, MaxText)
 	switch {
-	case !c.reading:
-		c.buf = append(c.buf, *v...)
-	case n > len(c.buf):
-		c.fail("length of a text")
-	default:
-		*v, c.buf = S(c.buf[:n]), c.buf[n:]
+	case !c.Reading:
+		c.Buf = append(c.Buf, *v...)
+	case n > len(c.Buf):
+		c.Fail("length of a text")
+	case c.Err == nil:
+		*v = S(c.Raw(n))
 	}
 }
 
 func list[T any](c *coder, s *[]T, each func(*coder, *T)) {
-	n := len(*s)
-	c.small(&n, MaxCopies)
-	if c.reading && n > 0 && c.err == nil {
-		*s = make([]T, n)
-	}
-	for i := range *s {
-		if c.err != nil {
-			return
-		}
-		each(c, &(*s)[i])
+	codec.List(c, s, each)
+	if len(*s) > MaxCopies {
+		c.Fail("%d items in a list, at most %d", len(*s), MaxCopies)
 	}
 }
 
 func (c *coder) decided(d *Decided) {
 	text(c, &d.ID)
 	text(c, &d.Workflow)
-	c.partition(&d.Partition)
+	c.Partition(&d.Partition)
 	text(c, &d.VHost)
 	text(c, &d.Resource)
 	text(c, &d.Kind)
@@ -182,19 +113,19 @@ func (c *coder) decided(d *Decided) {
 	list(c, &d.SeenBy, text[string])
 	c.reign(&d.Before)
 	c.reign(&d.After)
-	c.u64(&d.Version)
+	c.U64(&d.Version)
 	text(c, &d.Policy)
 	for _, n := range []*int{&d.E, &d.W, &d.R} {
-		c.small(n, math.MaxInt32)
+		c.Small(n, math.MaxInt32)
 	}
 	list(c, &d.Answers, (*coder).answer)
 	list(c, &d.Exclusions, (*coder).exclusion)
 	c.place(&d.Start)
-	c.u64(&d.Floor.Position)
+	c.U64(&d.Floor.Position)
 	text(c, &d.Floor.By)
 	c.place(&d.Watermark)
 	for _, t := range []*int64{&d.LastConfirm, &d.Suspected, &d.Recorded, &d.Sealed, &d.Chosen} {
-		c.i64(t)
+		c.I64(t)
 	}
 }
 
@@ -203,57 +134,46 @@ func (c *coder) became(b *Became) {
 	text(c, &b.Reason)
 	list(c, &b.Cuts, (*coder).cut)
 	for _, t := range []*int64{&b.Committed, &b.Serving, &b.FirstConfirm} {
-		c.i64(t)
+		c.I64(t)
 	}
-}
-
-func (c *coder) partition(p *ident.Partition) {
-	c.u64(&p.Incarnation)
-	x := uint64(p.Index)
-	c.u64(&x)
-	if x > math.MaxUint32 {
-		c.fail("index of a partition")
-		return
-	}
-	p.Index = uint32(x)
 }
 
 func (c *coder) instance(i *ident.Instance) {
 	text(c, &i.Node)
-	c.fixed(i.Store[:])
-	c.u64(&i.Boot)
+	c.Fixed(i.Store[:])
+	c.U64(&i.Boot)
 }
 
 func (c *coder) reign(r *Reign) {
 	c.instance(&r.Owner)
-	c.u64(&r.Epoch)
+	c.U64(&r.Epoch)
 }
 
 func (c *coder) place(p *Place) {
-	c.u64(&p.Epoch)
-	c.u64(&p.Position)
-	c.u64(&p.Offset)
-	c.fixed(p.Link[:])
+	c.U64(&p.Epoch)
+	c.U64(&p.Position)
+	c.U64(&p.Offset)
+	c.Fixed(p.Link[:])
 }
 
 func (c *coder) answer(a *Answer) {
 	c.instance(&a.From)
 	c.place(&a.End)
-	c.u64(&a.Clipped)
-	c.u64(&a.Confirmed)
+	c.U64(&a.Clipped)
+	c.U64(&a.Confirmed)
 	text(c, &a.Health)
 }
 
 func (c *coder) exclusion(x *Exclusion) {
 	text(c, &x.Node)
-	c.fixed(x.Store[:])
+	c.Fixed(x.Store[:])
 	text(c, &x.Reason)
 }
 
 func (c *coder) cut(x *Cut) {
 	text(c, &x.Node)
-	c.fixed(x.Store[:])
-	c.u64(&x.From)
-	c.u64(&x.To)
-	c.bool(&x.Quarantined)
+	c.Fixed(x.Store[:])
+	c.U64(&x.From)
+	c.U64(&x.To)
+	c.Bool(&x.Quarantined)
 }

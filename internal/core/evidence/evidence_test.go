@@ -170,12 +170,12 @@ func TestWhatIsNotARecordIsRefused(t *testing.T) {
 	if _, err := Parse(append([]byte{Format + 1}, good[1:]...)); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a later format: %v", err)
 	}
-	c := coder{buf: []byte{Format}}
+	c := writer([]byte{Format})
 	e := full()
 	slices.Reverse(e.Answers)
 	c.decided(&e.Decided)
 	c.became(&e.Became)
-	if _, err := Parse(c.buf); !errors.Is(err, ErrMalformed) {
+	if _, err := Parse(c.Buf); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a second encoding of the same record: %v", err)
 	}
 }

@@ -3,6 +3,8 @@ package protocol
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tanist/tanist/internal/core/codec"
 )
 
 // Encoding is the version of the encoding that Append writes and Parse reads.
@@ -87,11 +89,11 @@ const (
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a
 // record's Size is its body's. It panics if msg is not the value of a message that travels: DeadLetter and DeadLettered do not.
 func Append(b []byte, msg any) []byte {
-	c := coder{buf: b}
+	c := coder{codec.Coder{Buf: b, Malformed: ErrMalformed}}
 	if !c.putAsked(msg) && !c.putAnswered(msg) && !c.putCopies(msg) && !c.putControl(msg) {
 		panic(fmt.Sprintf("protocol: %T does not travel", msg))
 	}
-	return c.buf
+	return c.Buf
 }
 
 // Parse reads a message, a value as Append takes it. Its byte slices, batches and record bodies refer to b, which must not be changed
@@ -118,7 +120,7 @@ func parse(b []byte, names map[string]string) (any, error) {
 	if b[1] != Encoding {
 		return nil, fmt.Errorf("%w: version %d of kind %d", ErrUnknown, b[1], k)
 	}
-	c := coder{reading: true, buf: b[2:], names: names}
+	c := coder{codec.Coder{Reading: true, Buf: b[2:], Malformed: ErrMalformed, Names: names}}
 	var msg any
 	switch {
 	case k >= kindHeartbeat:
@@ -130,16 +132,13 @@ func parse(b []byte, names map[string]string) (any, error) {
 	default:
 		msg = c.getAsked(k)
 	}
-	switch {
-	case msg == nil:
+	if msg == nil {
 		return nil, fmt.Errorf("%w: kind %d", ErrUnknown, k)
-	case c.err == nil && len(c.buf) > 0:
-		c.fail(fmt.Sprintf("%d bytes behind", len(c.buf)))
 	}
-	if c.err != nil {
-		return nil, fmt.Errorf("kind %d: %w", k, c.err)
+	if err := c.End(); err != nil {
+		return nil, fmt.Errorf("kind %d: %w", k, err)
 	}
 	return msg, nil
 }
 
-func (c *coder) head(k kind) { c.buf = append(c.buf, byte(k), Encoding) }
+func (c *coder) head(k kind) { c.Buf = append(c.Buf, byte(k), Encoding) }

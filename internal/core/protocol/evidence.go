@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/tanist/tanist/internal/core/codec"
+
 // What nodes give each other of the evidence of transitions (design 6): every node keeps all of it.
 
 // Evidence carries records, each as core/evidence encodes it: decisions from the controller ahead of their commit, facts from whoever
@@ -21,16 +23,16 @@ type HeldRecord struct {
 }
 
 func (c *coder) evidence(m *Evidence) {
-	l := list(c, &m.Records, 1)
+	l := codec.Items(&c.Coder, &m.Records, 1)
 	for i := range l {
-		c.bytes(&l[i])
+		c.Bytes(&l[i])
 	}
 }
 
 func (c *coder) evidenceHeld(m *EvidenceHeld) {
-	l := list(c, &m.Items, 9)
+	l := codec.Items(&c.Coder, &m.Items, 9)
 	for i := range l {
-		c.text(&l[i].Transition)
-		c.fixed(l[i].Sum[:])
+		c.Text(&l[i].Transition)
+		c.Fixed(l[i].Sum[:])
 	}
 }

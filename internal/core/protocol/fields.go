@@ -2,37 +2,38 @@ package protocol
 
 import (
 	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/codec"
 	"github.com/tanist/tanist/internal/core/stream"
 )
 
 // The fields of each message, in order. Fields are only ever appended, together with a new version of the encoding.
 
 func (c *coder) to(t *To) {
-	c.partition(&t.Partition)
+	c.Partition(&t.Partition)
 	c.gateway(&t.Gateway)
-	c.u64(&t.Stream)
+	c.U64(&t.Stream)
 }
 
 func (c *coder) gateway(g *Gateway) {
-	c.name(&g.Node)
-	c.u64(&g.Boot)
-	c.u32(&g.Shard)
+	c.Name(&g.Node)
+	c.U64(&g.Boot)
+	c.U32(&g.Shard)
 }
 
 func (c *coder) attach(m *Attach) {
 	c.to(&m.To)
-	c.u64(&m.Producer)
-	c.u64(&m.First)
-	c.u64(&m.Epoch)
-	l := list(c, &m.Claims, 2)
+	c.U64(&m.Producer)
+	c.U64(&m.First)
+	c.U64(&m.Epoch)
+	l := codec.Items(&c.Coder, &m.Claims, 2)
 	for i := range l {
-		c.u64(&l[i].Consumer)
-		c.u64(&l[i].Offset)
+		c.U64(&l[i].Consumer)
+		c.U64(&l[i].Offset)
 	}
-	k := list(c, &m.Kept, 2)
+	k := codec.Items(&c.Coder, &m.Kept, 2)
 	for i := range k {
-		c.u64(&k[i].Consumer)
-		c.u64(&k[i].Delivered)
+		c.U64(&k[i].Consumer)
+		c.U64(&k[i].Delivered)
 	}
 }
 
@@ -41,24 +42,24 @@ func (c *coder) attach(m *Attach) {
 func (c *coder) publish(m *Publish) {
 	c.room(len(m.Records) + 32*len(m.Runs))
 	c.to(&m.To)
-	c.u64(&m.First)
-	c.u32(&m.Count)
-	l := list(c, &m.Runs, 4)
+	c.U64(&m.First)
+	c.U32(&m.Count)
+	l := codec.Items(&c.Coder, &m.Runs, 4)
 	left := uint64(m.Count)
 	for i := range l {
-		c.u8((*uint8)(&l[i].Kind), uint8(batch.KindRecord))
-		c.u32(&l[i].Count)
-		c.u64(&l[i].Producer)
-		c.u64(&l[i].First)
-		if c.reading && (l[i].Kind != batch.KindRecord || l[i].Count == 0 || uint64(l[i].Count) > left) {
-			c.fail("runs")
+		c.U8((*uint8)(&l[i].Kind), uint8(batch.KindRecord))
+		c.U32(&l[i].Count)
+		c.U64(&l[i].Producer)
+		c.U64(&l[i].First)
+		if c.Reading && (l[i].Kind != batch.KindRecord || l[i].Count == 0 || uint64(l[i].Count) > left) {
+			c.Fail("runs")
 			return
 		}
 		left -= uint64(l[i].Count)
 	}
-	c.bytes(&m.Records)
-	if c.reading && c.err == nil && (left != 0 || !records(m.Records, m.Count)) {
-		c.fail("records")
+	c.Bytes(&m.Records)
+	if c.Reading && c.Err == nil && (left != 0 || !records(m.Records, m.Count)) {
+		c.Fail("records")
 	}
 }
 
@@ -76,70 +77,70 @@ func records(p []byte, n uint32) bool {
 
 func (c *coder) subscribe(m *Subscribe) {
 	c.to(&m.To)
-	c.u64(&m.Consumer)
-	c.bool(&m.NoAck)
-	c.bool(&m.Exclusive)
-	c.i32(&m.Priority)
-	c.u32(&m.Prefetch)
-	c.i64(&m.Credit)
-	c.text(&m.Session)
-	c.u8((*uint8)(&m.Start.Kind), uint8(stream.StartTimestamp))
-	c.u64(&m.Start.Offset)
-	c.i64(&m.Start.Time)
-	c.text(&m.Cursor)
+	c.U64(&m.Consumer)
+	c.Bool(&m.NoAck)
+	c.Bool(&m.Exclusive)
+	c.I32(&m.Priority)
+	c.U32(&m.Prefetch)
+	c.I64(&m.Credit)
+	c.Text(&m.Session)
+	c.U8((*uint8)(&m.Start.Kind), uint8(stream.StartTimestamp))
+	c.U64(&m.Start.Offset)
+	c.I64(&m.Start.Time)
+	c.Text(&m.Cursor)
 }
 
 func (c *coder) unsubscribe(m *Unsubscribe) {
 	c.to(&m.To)
-	c.u64(&m.Consumer)
+	c.U64(&m.Consumer)
 }
 
 func (c *coder) credit(m *Credit) {
 	c.to(&m.To)
-	c.u64(&m.Consumer)
-	c.i64(&m.Bytes)
+	c.U64(&m.Consumer)
+	c.I64(&m.Bytes)
 }
 
 func (c *coder) settle(m *Settle) {
 	c.to(&m.To)
-	c.u64(&m.Seq)
-	l := list(c, &m.Items, 4)
+	c.U64(&m.Seq)
+	l := codec.Items(&c.Coder, &m.Items, 4)
 	for i := range l {
-		c.u64(&l[i].Consumer)
-		c.u64(&l[i].First)
-		c.u64(&l[i].Last)
-		c.u8((*uint8)(&l[i].Outcome), uint8(Release))
+		c.U64(&l[i].Consumer)
+		c.U64(&l[i].First)
+		c.U64(&l[i].Last)
+		c.U8((*uint8)(&l[i].Outcome), uint8(Release))
 	}
 }
 
 func (c *coder) cursor(m *Cursor) {
 	c.to(&m.To)
-	c.u64(&m.Seq)
-	c.text(&m.Name)
-	c.u64(&m.Offset)
+	c.U64(&m.Seq)
+	c.Text(&m.Name)
+	c.U64(&m.Offset)
 }
 
 func (c *coder) get(m *Get) {
 	c.to(&m.To)
-	c.u64(&m.Request)
-	c.bool(&m.NoAck)
+	c.U64(&m.Request)
+	c.Bool(&m.NoAck)
 }
 
 func (c *coder) purge(m *Purge) {
 	c.to(&m.To)
-	c.u64(&m.Request)
+	c.U64(&m.Request)
 }
 
 func (c *coder) stats(m *Stats) {
 	c.to(&m.To)
-	c.u64(&m.Request)
+	c.U64(&m.Request)
 }
 
 func (c *coder) close(m *Close) {
 	c.to(&m.To)
-	c.u64(&m.Request)
-	c.bool(&m.IfUnused)
-	c.bool(&m.IfEmpty)
+	c.U64(&m.Request)
+	c.Bool(&m.IfUnused)
+	c.Bool(&m.IfEmpty)
 }
 
 func (c *coder) reopen(m *Reopen) { c.to(&m.To) }
@@ -148,86 +149,86 @@ func (c *coder) detach(m *Detach) { c.to(&m.To) }
 
 func (c *coder) unclaimed(m *Unclaimed) {
 	c.gateway(&m.Gateway)
-	l := list(c, &m.Items, 3)
+	l := codec.Items(&c.Coder, &m.Items, 3)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		c.u64(&l[i].Epoch)
+		c.Partition(&l[i].Partition)
+		c.U64(&l[i].Epoch)
 	}
 }
 
 func (c *coder) attached(m *Attached) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Epoch)
-	c.u64(&m.Expect)
-	c.bool(&m.Lost)
-	c.u64(&m.LostFrom)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Epoch)
+	c.U64(&m.Expect)
+	c.Bool(&m.Lost)
+	c.U64(&m.LostFrom)
 }
 
 func (c *coder) notServing(m *NotServing) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.bool(&m.Gone)
-	c.text(&m.Reason)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.Bool(&m.Gone)
+	c.Text(&m.Reason)
 }
 
 func (c *coder) published(m *Published) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.UpTo)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.UpTo)
 }
 
 func (c *coder) publishRefused(m *PublishRefused) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.First)
-	c.u32(&m.Count)
-	c.text(&m.Reason)
-	c.u8((*uint8)(&m.Cause), uint8(CauseLease))
-	c.bool(&m.Unknown)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.First)
+	c.U32(&m.Count)
+	c.Text(&m.Reason)
+	c.U8((*uint8)(&m.Cause), uint8(CauseLease))
+	c.Bool(&m.Unknown)
 }
 
 func (c *coder) publishExpected(m *PublishExpected) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Expect)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Expect)
 }
 
 func (c *coder) publishUnknown(m *PublishUnknown) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.First)
-	c.text(&m.Reason)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.First)
+	c.Text(&m.Reason)
 }
 
 func (c *coder) subscribed(m *Subscribed) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Consumer)
-	c.text(&m.Refused)
-	c.u64(&m.Next)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Consumer)
+	c.Text(&m.Refused)
+	c.U64(&m.Next)
 }
 
 func (c *coder) unsubscribed(m *Unsubscribed) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Consumer)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Consumer)
 }
 
 func (c *coder) consumerEnded(m *ConsumerEnded) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Consumer)
-	c.text(&m.Reason)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Consumer)
+	c.Text(&m.Reason)
 }
 
 // leastItem is the size of an Item without a body, its numbers the smallest.
 const leastItem = 3 + batch.RecordHeaderSize
 
 func (c *coder) item(i *Item) {
-	c.u64(&i.Offset)
-	c.u32(&i.Count)
-	c.bool(&i.Again)
+	c.U64(&i.Offset)
+	c.U32(&i.Count)
+	c.Bool(&i.Again)
 	c.record(&i.Record, &i.Body)
 }
 
@@ -237,201 +238,201 @@ func (c *coder) deliver(m *Deliver) {
 		size += len(m.Items[i].Body) + leastItem + 12
 	}
 	c.room(size)
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Consumer)
-	l := list(c, &m.Items, leastItem)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Consumer)
+	l := codec.Items(&c.Coder, &m.Items, leastItem)
 	for i := range l {
 		c.item(&l[i])
 	}
 }
 
 func (c *coder) streamData(m *StreamData) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Consumer)
-	c.u64(&m.First)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Consumer)
+	c.U64(&m.First)
 	c.batches(&m.Batches)
 }
 
 func (c *coder) settled(m *Settled) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Seq)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Seq)
 }
 
 func (c *coder) getDone(m *GetDone) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Request)
-	c.bool(&m.OK)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Request)
+	c.Bool(&m.OK)
 	c.item(&m.Item)
-	c.u64(&m.Left)
-	c.text(&m.Refused)
+	c.U64(&m.Left)
+	c.Text(&m.Refused)
 }
 
 func (c *coder) counted(m *Counted) {
-	c.partition(&m.Partition)
-	c.u64(&m.Stream)
-	c.u64(&m.Request)
-	c.u64(&m.Ready)
-	c.u64(&m.Unsettled)
-	c.u64(&m.Consumers)
-	c.text(&m.Refused)
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.U64(&m.Request)
+	c.U64(&m.Ready)
+	c.U64(&m.Unsettled)
+	c.U64(&m.Consumers)
+	c.Text(&m.Refused)
 }
 
 func (c *coder) probe(m *Probe) {
-	c.partition(&m.Partition)
-	c.u64(&m.Epoch)
-	c.instance(&m.From)
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
 }
 
 func (c *coder) standing(m *Standing) {
-	c.partition(&m.Partition)
-	c.u64(&m.Epoch)
-	c.instance(&m.From)
-	c.bool(&m.Learner)
-	c.bool(&m.Asked)
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
+	c.Bool(&m.Learner)
+	c.Bool(&m.Asked)
 	c.tail(&m.Tail)
-	c.u64(&m.Durable)
-	c.bool(&m.Empty)
-	c.bool(&m.Partial)
-	c.bytes(&m.Importing)
-	c.text(&m.Damaged)
+	c.U64(&m.Durable)
+	c.Bool(&m.Empty)
+	c.Bool(&m.Partial)
+	c.Bytes(&m.Importing)
+	c.Text(&m.Damaged)
 }
 
 func (c *coder) extend(m *Extend) {
-	c.partition(&m.Partition)
-	c.u64(&m.Epoch)
-	c.instance(&m.From)
-	c.u64(&m.Confirmed)
-	c.u64(&m.Keep)
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
+	c.U64(&m.Confirmed)
+	c.U64(&m.Keep)
 	c.batches(&m.Batches)
 }
 
 func (c *coder) held(m *Held) {
-	c.partition(&m.Partition)
-	c.u64(&m.Epoch)
-	c.instance(&m.From)
-	c.u64(&m.Durable)
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
+	c.U64(&m.Durable)
 }
 
 func (c *coder) imageChunk(m *ImageChunk) {
 	c.room(len(m.Chunk))
-	c.partition(&m.Partition)
-	c.u64(&m.Epoch)
-	c.instance(&m.From)
-	c.u64(&m.Over)
-	c.bytes(&m.Chunk)
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
+	c.U64(&m.Over)
+	c.Bytes(&m.Chunk)
 }
 
 func (c *coder) imageTaken(m *ImageTaken) {
-	c.partition(&m.Partition)
-	c.u64(&m.Epoch)
-	c.instance(&m.From)
-	c.bytes(&m.Next)
-	c.bool(&m.Done)
-	c.text(&m.Failed)
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
+	c.Bytes(&m.Next)
+	c.Bool(&m.Done)
+	c.Text(&m.Failed)
 }
 
 func (c *coder) heartbeat(m *Heartbeat) {
-	c.instance(&m.From)
-	c.u64(&m.Term)
-	c.name(&m.Health)
-	c.bool(&m.Closed)
-	c.bool(&m.Draining)
-	c.i64(&m.Stalled)
-	c.i64(&m.Sent)
+	c.Instance(&m.From)
+	c.U64(&m.Term)
+	c.Name(&m.Health)
+	c.Bool(&m.Closed)
+	c.Bool(&m.Draining)
+	c.I64(&m.Stalled)
+	c.I64(&m.Sent)
 }
 
 func (c *coder) lease(m *Lease) {
-	c.u64(&m.Term)
-	c.instance(&m.Holder)
-	c.i64(&m.TTL)
-	c.i64(&m.Sent)
-	c.u64(&m.Index)
+	c.U64(&m.Term)
+	c.Instance(&m.Holder)
+	c.I64(&m.TTL)
+	c.I64(&m.Sent)
+	c.U64(&m.Index)
 }
 
 func (c *coder) confirms(m *Confirms) {
-	c.instance(&m.From)
-	l := list(c, &m.Items, 4)
+	c.Instance(&m.From)
+	l := codec.Items(&c.Coder, &m.Items, 4)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		c.u64(&l[i].Epoch)
-		c.u64(&l[i].Position)
+		c.Partition(&l[i].Partition)
+		c.U64(&l[i].Epoch)
+		c.U64(&l[i].Position)
 	}
 }
 
 func (c *coder) promises(m *Promises) {
-	c.instance(&m.From)
-	l := list(c, &m.Items, 3)
+	c.Instance(&m.From)
+	l := codec.Items(&c.Coder, &m.Items, 3)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		c.u64(&l[i].Epoch)
+		c.Partition(&l[i].Partition)
+		c.U64(&l[i].Epoch)
 	}
 }
 
 func (c *coder) sealRequests(m *SealRequests) {
-	c.u64(&m.Request)
-	c.u64(&m.Term)
-	l := list(c, &m.Items, 4)
+	c.U64(&m.Request)
+	c.U64(&m.Term)
+	l := codec.Items(&c.Coder, &m.Items, 4)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		c.u64(&l[i].Epoch)
-		c.text(&l[i].Transition)
+		c.Partition(&l[i].Partition)
+		c.U64(&l[i].Epoch)
+		c.Text(&l[i].Transition)
 	}
 }
 
 func (c *coder) sealAnswers(m *SealAnswers) {
-	c.u64(&m.Request)
-	c.instance(&m.From)
-	l := list(c, &m.Items, 28)
+	c.U64(&m.Request)
+	c.Instance(&m.From)
+	l := codec.Items(&c.Coder, &m.Items, 28)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		c.text(&l[i].Transition)
+		c.Partition(&l[i].Partition)
+		c.Text(&l[i].Transition)
 		c.tail(&l[i].Tail)
-		c.u64(&l[i].Confirmed)
-		c.i64(&l[i].LastConfirm)
-		c.text(&l[i].Damaged)
-		c.text(&l[i].Refused)
+		c.U64(&l[i].Confirmed)
+		c.I64(&l[i].LastConfirm)
+		c.Text(&l[i].Damaged)
+		c.Text(&l[i].Refused)
 	}
 }
 
 func (c *coder) linksAsk(m *LinksAsk) {
-	c.u64(&m.Request)
-	l := list(c, &m.Items, 3)
+	c.U64(&m.Request)
+	l := codec.Items(&c.Coder, &m.Items, 3)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		at := list(c, &l[i].Positions, 1)
+		c.Partition(&l[i].Partition)
+		at := codec.Items(&c.Coder, &l[i].Positions, 1)
 		for j := range at {
-			c.u64(&at[j])
+			c.U64(&at[j])
 		}
 	}
 }
 
 func (c *coder) linksAnswer(m *LinksAnswer) {
-	c.u64(&m.Request)
-	c.instance(&m.From)
-	l := list(c, &m.Items, 4)
+	c.U64(&m.Request)
+	c.Instance(&m.From)
+	l := codec.Items(&c.Coder, &m.Items, 4)
 	for i := range l {
-		c.partition(&l[i].Partition)
-		at := list(c, &l[i].Links, 17)
+		c.Partition(&l[i].Partition)
+		at := codec.Items(&c.Coder, &l[i].Links, 17)
 		for j := range at {
-			c.u64(&at[j].Position)
-			c.fixed(at[j].Link[:])
+			c.U64(&at[j].Position)
+			c.Fixed(at[j].Link[:])
 		}
-		c.text(&l[i].Failed)
+		c.Text(&l[i].Failed)
 	}
 }
 
 func (c *coder) runReport(m *RunReport) {
-	c.instance(&m.From)
-	c.u64(&m.Term)
-	l := list(c, &m.Runs, 21)
+	c.Instance(&m.From)
+	c.U64(&m.Term)
+	l := codec.Items(&c.Coder, &m.Runs, 21)
 	for i := range l {
-		c.instance(&l[i].Node)
-		c.bool(&l[i].Up)
-		c.name(&l[i].Cause)
-		c.text(&l[i].Reason)
+		c.Instance(&l[i].Node)
+		c.Bool(&l[i].Up)
+		c.Name(&l[i].Cause)
+		c.Text(&l[i].Reason)
 	}
 }

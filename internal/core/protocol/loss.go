@@ -1,6 +1,9 @@
 package protocol
 
-import "github.com/tanist/tanist/internal/core/ident"
+import (
+	"github.com/tanist/tanist/internal/core/codec"
+	"github.com/tanist/tanist/internal/core/ident"
+)
 
 // LossAsk asks the node whose controller decides what accepting a loss would do (design 2 §8), or to do it.
 type LossAsk struct {
@@ -39,38 +42,38 @@ type LossAnswer struct {
 }
 
 func (c *coder) lossAsk(m *LossAsk) {
-	c.u64(&m.Request)
-	c.partition(&m.Partition)
-	c.bool(&m.Execute)
-	c.text(&m.Plan)
-	c.text(&m.Reason)
+	c.U64(&m.Request)
+	c.Partition(&m.Partition)
+	c.Bool(&m.Execute)
+	c.Text(&m.Plan)
+	c.Text(&m.Reason)
 	c.namesOf(&m.Stopped)
 }
 
 func (c *coder) lossAnswer(m *LossAnswer) {
-	c.u64(&m.Request)
-	c.instance(&m.From)
-	c.u64(&m.Epoch)
-	c.instance(&m.Owner)
-	c.instance(&m.Candidate)
-	c.u64(&m.Position)
-	c.u64(&m.Offset)
-	c.u64(&m.To)
-	c.name(&m.FloorBy)
-	c.i64(&m.FloorAt)
+	c.U64(&m.Request)
+	c.Instance(&m.From)
+	c.U64(&m.Epoch)
+	c.Instance(&m.Owner)
+	c.Instance(&m.Candidate)
+	c.U64(&m.Position)
+	c.U64(&m.Offset)
+	c.U64(&m.To)
+	c.Name(&m.FloorBy)
+	c.I64(&m.FloorAt)
 	for _, l := range []*[]string{&m.Followers, &m.Learners, &m.Missing, &m.Fence, &m.Notes} {
 		c.namesOf(l)
 	}
-	c.text(&m.Against)
-	c.text(&m.Hash)
-	c.text(&m.Refused)
-	c.bool(&m.Moved)
-	c.text(&m.Transition)
+	c.Text(&m.Against)
+	c.Text(&m.Hash)
+	c.Text(&m.Refused)
+	c.Bool(&m.Moved)
+	c.Text(&m.Transition)
 }
 
 func (c *coder) namesOf(of *[]string) {
-	l := list(c, of, 1)
+	l := codec.Items(&c.Coder, of, 1)
 	for i := range l {
-		c.text(&l[i])
+		c.Text(&l[i])
 	}
 }

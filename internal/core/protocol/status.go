@@ -1,6 +1,9 @@
 package protocol
 
-import "github.com/tanist/tanist/internal/core/ident"
+import (
+	"github.com/tanist/tanist/internal/core/codec"
+	"github.com/tanist/tanist/internal/core/ident"
+)
 
 // How nodes and copies stand, for people.
 
@@ -79,76 +82,76 @@ type WaitStatus struct {
 }
 
 func (c *coder) statusAsk(m *StatusAsk) {
-	c.u64(&m.Request)
-	c.bool(&m.All)
-	l := list(c, &m.Partitions, 2)
+	c.U64(&m.Request)
+	c.Bool(&m.All)
+	l := codec.Items(&c.Coder, &m.Partitions, 2)
 	for i := range l {
-		c.partition(&l[i])
+		c.Partition(&l[i])
 	}
 }
 
 func (c *coder) statusAnswer(m *StatusAnswer) {
-	c.u64(&m.Request)
-	c.instance(&m.From)
-	c.u64(&m.PID)
-	c.name(&m.Health)
-	c.bool(&m.Closed)
-	c.bool(&m.Blocked)
-	c.text(&m.Reason)
-	c.i64(&m.Since)
-	c.u64(&m.Free)
-	c.i64(&m.Wall)
-	c.i64(&m.CertificateEnds)
-	c.u64(&m.Lease)
-	l := list(c, &m.Items, 20)
+	c.U64(&m.Request)
+	c.Instance(&m.From)
+	c.U64(&m.PID)
+	c.Name(&m.Health)
+	c.Bool(&m.Closed)
+	c.Bool(&m.Blocked)
+	c.Text(&m.Reason)
+	c.I64(&m.Since)
+	c.U64(&m.Free)
+	c.I64(&m.Wall)
+	c.I64(&m.CertificateEnds)
+	c.U64(&m.Lease)
+	l := codec.Items(&c.Coder, &m.Items, 20)
 	for i := range l {
 		c.copyStatus(&l[i])
 	}
-	w := list(c, &m.Waits, 11)
+	w := codec.Items(&c.Coder, &m.Waits, 11)
 	for i := range w {
 		c.waitStatus(&w[i])
 	}
 }
 
 func (c *coder) copyStatus(s *CopyStatus) {
-	c.partition(&s.Partition)
-	c.name(&s.Role)
-	c.name(&s.State)
-	c.text(&s.Reason)
-	c.u64(&s.Epoch)
-	c.u64(&s.Position)
-	c.u64(&s.Offset)
-	c.u64(&s.Durable)
-	c.u64(&s.Confirmed)
-	c.u64(&s.Messages)
-	c.u64(&s.Ready)
-	c.u64(&s.Unsettled)
-	c.u64(&s.Consumers)
-	c.i64(&s.Bytes)
-	c.i64(&s.Staged)
-	c.u64(&s.DeadLetters)
-	c.text(&s.Stuck)
-	c.i64(&s.Moved)
-	c.i64(&s.Kept)
-	l := list(c, &s.Feeds, 2)
+	c.Partition(&s.Partition)
+	c.Name(&s.Role)
+	c.Name(&s.State)
+	c.Text(&s.Reason)
+	c.U64(&s.Epoch)
+	c.U64(&s.Position)
+	c.U64(&s.Offset)
+	c.U64(&s.Durable)
+	c.U64(&s.Confirmed)
+	c.U64(&s.Messages)
+	c.U64(&s.Ready)
+	c.U64(&s.Unsettled)
+	c.U64(&s.Consumers)
+	c.I64(&s.Bytes)
+	c.I64(&s.Staged)
+	c.U64(&s.DeadLetters)
+	c.Text(&s.Stuck)
+	c.I64(&s.Moved)
+	c.I64(&s.Kept)
+	l := codec.Items(&c.Coder, &s.Feeds, 2)
 	for i := range l {
-		c.name(&l[i].Node)
-		c.u64(&l[i].Durable)
+		c.Name(&l[i].Node)
+		c.U64(&l[i].Durable)
 	}
 }
 
 func (c *coder) waitStatus(s *WaitStatus) {
-	c.partition(&s.Partition)
-	c.text(&s.Transition)
-	c.u64(&s.Kind)
-	c.i64(&s.Since)
-	c.u64(&s.Answers)
-	c.u64(&s.Needed)
-	l := list(c, &s.Missing, 1)
+	c.Partition(&s.Partition)
+	c.Text(&s.Transition)
+	c.U64(&s.Kind)
+	c.I64(&s.Since)
+	c.U64(&s.Answers)
+	c.U64(&s.Needed)
+	l := codec.Items(&c.Coder, &s.Missing, 1)
 	for i := range l {
-		c.name(&l[i])
+		c.Name(&l[i])
 	}
-	c.u64(&s.Floor)
-	c.name(&s.FloorBy)
-	c.text(&s.Reason)
+	c.U64(&s.Floor)
+	c.Name(&s.FloorBy)
+	c.Text(&s.Reason)
 }
