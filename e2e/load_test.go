@@ -51,19 +51,61 @@ func (c *client) publish(who, target string, inFlight int, rng *rand.Rand) error
 			continue
 		}
 		c.r.steps.begin(who, "publishes on %s", c.r.c.nodes[c.seat.node].name)
-		id, body := c.r.message(rng)
-		tag++
-		waiting[tag] = id
-		c.r.see(check.Event{
-			Kind: check.Publish, Session: c.session, Lane: c.lane, Message: id, Digest: digest(body), Targets: []string{target},
-		})
-		err := c.PublishWithContext(context.Background(), "", target, false, false, amqp.Publishing{
-			DeliveryMode: amqp.Persistent, MessageId: fmt.Sprint(id), Body: body, Headers: amqp.Table{"n": int64(id)},
-		})
+		id, err := c.give(target, rng)
 		if err != nil {
 			return err
 		}
+		tag++
+		waiting[tag] = id
 	}
+}
+
+// give publishes one message.
+func (c *client) give(target string, rng *rand.Rand) (id uint64, err error) {
+	id, body := c.r.message(rng)
+	c.r.see(check.Event{
+		Kind: check.Publish, Session: c.session, Lane: c.lane, Message: id, Digest: digest(body), Targets: []string{target},
+	})
+	return id, c.PublishWithContext(context.Background(), "", target, false, false, amqp.Publishing{
+		DeliveryMode: amqp.Persistent, MessageId: fmt.Sprint(id), Body: body, Headers: amqp.Table{"n": int64(id)},
+	})
+}
+
+// knocks is how many messages a client publishes to each resource when it knocks.
+const knocks = 3
+
+// knock publishes some messages to every resource, of which none can be confirmed now. Their outcomes are waited for as a part of the load.
+func (l *load) knock(node int, rng *rand.Rand) {
+	r := l.r
+	r.t.Helper()
+	c, err := r.connect(node)
+	if err == nil {
+		err = c.Confirm(false)
+	}
+	if err != nil {
+		fatal(r.t, "knocking at %s: %v", r.c.nodes[node].name, err)
+	}
+	outcomes := c.NotifyPublish(make(chan amqp.Confirmation, knocks*len(everything)))
+	waiting := map[uint64]uint64{}
+	for range knocks {
+		for _, target := range everything {
+			id, err := c.give(target, rng)
+			if err != nil {
+				fatal(r.t, "knocking at %s: %v", r.c.nodes[node].name, err)
+			}
+			waiting[uint64(len(waiting)+1)] = id
+		}
+	}
+	l.work(fmt.Sprintf("who knocked at %s in session %d", r.c.nodes[node].name, c.session), func(who string) {
+		defer c.close()
+		for len(waiting) > 0 {
+			r.steps.begin(who, "waits for one of %d outcomes", len(waiting))
+			if err := c.outcome(outcomes, waiting); err != nil {
+				r.fault(c, "knocking: %v", err)
+				return
+			}
+		}
+	})
 }
 
 // outcome takes one outcome. A nack may mean refused or unknown: a client cannot tell.
@@ -80,7 +122,9 @@ func (c *client) outcome(outcomes <-chan amqp.Confirmation, waiting map[uint64]u
 		c.r.confirmed(e)
 		return nil
 	}
-	if !c.r.refusals(c) {
+	if c.r.refusals(c) {
+		pause(5 * time.Millisecond) // it may go on refusing for a while
+	} else {
 		c.r.fault(c, "nack of message %d", id)
 	}
 	c.r.see(e)

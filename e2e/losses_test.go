@@ -52,18 +52,26 @@ func (c *cluster) lost(controller bool, owns map[string]partition) (node int, wh
 	return node, what
 }
 
-// strike loses the node.
-func (r *rig) strike(node int, how loss) {
-	b := r.c.nodes[node]
-	switch how {
-	case killed:
-		r.crash(node)
-	case halted:
-		b.halt()
-	case sick:
+// strike loses nodes, all at once.
+func (r *rig) strike(how loss, nodes ...int) {
+	if how == killed {
+		r.crash(nodes...)
+		return
+	}
+	for _, node := range nodes {
+		b := r.c.nodes[node]
+		if how == halted {
+			b.signal(syscall.SIGSTOP)
+			continue
+		}
 		// From now on every write to a file fails, beyond the first 4 KiB of it.
 		if out, err := exec.Command("prlimit", "--pid", fmt.Sprint(b.cmd.Process.Pid), "--fsize=4096").CombinedOutput(); err != nil {
 			r.t.Fatalf("%v: %s", err, out)
+		}
+	}
+	for _, node := range nodes {
+		if how == halted {
+			r.c.nodes[node].halt()
 		}
 	}
 }
@@ -145,7 +153,7 @@ func TestOwnersAndControllersLost(t *testing.T) {
 		r.enter(string(round.how))
 		began := time.Now()
 		r.excuse(node, round.how == halted)
-		r.strike(node, round.how)
+		r.strike(round.how, node)
 		load.resume()
 		for _, other := range c.nodes {
 			if other != victim {

@@ -38,6 +38,8 @@ type rig struct {
 	settles  map[string][]check.Event
 	steps    steps
 	faults   []string // what befell clients of nodes that run
+	silent   bool     // too few nodes are left to confirm anything
+	spoken   uint64   // the last message before that
 	stopping bool
 	last     time.Time                // when the last publish was confirmed
 	phase    string                   // of the test
@@ -137,14 +139,34 @@ func (r *rig) number() uint64 {
 	return r.numbers
 }
 
-// crash kills a node between two events of the history.
-func (r *rig) crash(node int) {
-	b := r.c.nodes[node]
+// crash kills nodes between two events of the history, all at once.
+func (r *rig) crash(nodes ...int) {
 	r.mu.Lock()
-	r.ends(node)
-	_ = b.cmd.Process.Kill()
+	for _, node := range nodes {
+		r.ends(node)
+	}
+	for _, node := range nodes {
+		_ = r.c.nodes[node].cmd.Process.Kill()
+	}
 	r.mu.Unlock()
-	b.kill()
+	for _, node := range nodes {
+		r.c.nodes[node].kill()
+	}
+}
+
+// silence says that from now on too few nodes are left to confirm what is published.
+func (r *rig) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent, r.spoken = true, r.messages
+}
+
+// speak ends a silence, and gives how many messages were published in it.
+func (r *rig) speak() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = false
+	return r.messages - r.spoken
 }
 
 // ends records that a run is about to end. The lock is held.
@@ -224,6 +246,9 @@ func (r *rig) confirmed(e check.Event) {
 	}
 	r.last = now
 	r.seeLocked(e)
+	if r.silent && e.Message > r.spoken {
+		r.faults = append(r.faults, fmt.Sprintf("message %d is confirmed, and was published when too few nodes were left", e.Message))
+	}
 }
 
 // restart starts a broker that is alone again, and records who owns what.
