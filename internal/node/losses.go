@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
@@ -10,6 +11,7 @@ import (
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/controller"
+	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/front/admin"
 )
 
@@ -46,13 +48,21 @@ func nodesOf(of []catalog.Member) (out []string) {
 	return out
 }
 
-// askLoss asks the node whose controller decides.
+// askLoss asks the controller about an accepted loss.
 func (b *backend) askLoss(ctx context.Context, m protocol.LossAsk) (protocol.LossAnswer, error) {
+	return askLeader(ctx, b, func(done func(protocol.LossAnswer)) { b.n.answerLoss(m, done) }, func(request uint64) any {
+		m.Request = request
+		return m
+	})
+}
+
+// askLeader asks the node whose controller decides: here where that is this one, else with a message that carries the number of the request.
+func askLeader[A any](ctx context.Context, b *backend, here func(done func(A)), message func(request uint64) any) (out A, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lossTime)
 	defer cancel()
 	c, err := b.catalogStatus(ctx)
 	if err != nil {
-		return protocol.LossAnswer{}, err
+		return out, err
 	}
 	leader := ""
 	b.n.View(func(v *catalog.View) {
@@ -63,24 +73,24 @@ func (b *backend) askLoss(ctx context.Context, m protocol.LossAsk) (protocol.Los
 		}
 	})
 	if leader == "" {
-		return protocol.LossAnswer{}, broker.Errorf(broker.Unavailable,
+		return out, broker.Errorf(broker.Unavailable,
 			"no node leads the catalog, and nothing can be decided without it: `tanist attention` says which nodes it needs")
 	}
 	type answer struct {
-		a  protocol.LossAnswer
+		a  A
 		ok bool
 	}
 	x, err := await(ctx, func(done func(answer)) {
 		if leader == b.n.local.Node {
-			b.n.answerLoss(m, func(a protocol.LossAnswer) { done(answer{a, true}) })
+			here(func(a A) { done(answer{a, true}) })
 			return
 		}
-		m.Request = b.n.questions.ask(leader, 1, func(msg any) {
-			a, ok := msg.(protocol.LossAnswer)
+		request := b.n.questions.ask(leader, 1, func(msg any) {
+			a, ok := msg.(A)
 			done(answer{a, ok})
 		})
-		if b.n.sendControl(leader, m); !b.n.sees(leader) {
-			b.n.questions.answered(m.Request, leader, 1, nil)
+		if b.n.sendControl(leader, message(request)); !b.n.sees(leader) {
+			b.n.questions.answered(request, leader, 1, nil)
 		}
 	})
 	if err == nil && !x.ok {
@@ -157,4 +167,117 @@ func (b *backend) AcceptLoss(ctx context.Context, q admin.LossRequest) (admin.Lo
 		return admin.LossDone{}, err
 	}
 	return admin.LossDone{Transition: a.Transition, Done: filled(p, &a)}, nil
+}
+
+// answerDeletion has this node's controller plan a forced deletion, or carry it out.
+func (n *Node) answerDeletion(m protocol.DeletionAsk, done func(protocol.DeletionAnswer)) {
+	q := controller.DeletionRequest{Incarnation: m.Incarnation, Execute: m.Execute, Plan: m.Plan, Reason: m.Reason, Stopped: m.Stopped}
+	n.controller.Delete(q, func(o controller.DeletionOutcome) {
+		a := protocol.DeletionAnswer{
+			Request: m.Request, From: n.local, Fence: o.Plan.Fence, Against: o.Plan.Against, Hash: o.Plan.Hash(), Refused: o.Refused,
+			Moved: o.Moved, Done: o.Done,
+		}
+		for _, e := range o.Plan.Parts {
+			a.Parts = append(a.Parts, protocol.PartEnd{
+				Partition: e.Partition, Epoch: e.Epoch, Owner: e.Owner, Served: e.Served, Floor: e.Floor, FloorBy: e.FloorBy,
+				Left: nodesOf(e.Left), Missing: nodesOf(e.Missing),
+			})
+		}
+		done(a)
+	})
+}
+
+// askDeletion asks the controller about a resource that is named.
+func (b *backend) askDeletion(ctx context.Context, q admin.DeletionQuery, m protocol.DeletionAsk) (admin.DeletionPlan, protocol.DeletionAnswer, error) {
+	if q.VHost == "" {
+		q.VHost = catalog.DefaultVHost
+	}
+	var p admin.DeletionPlan
+	var err error
+	b.n.View(func(v *catalog.View) {
+		r := v.Resource(q.VHost, q.Resource)
+		switch {
+		case r == nil:
+			err = broker.Errorf(broker.NotFound, "no queue or stream '%s' in vhost '%s'; `tanist status` shows them", q.Resource, q.VHost)
+		case r.Home != nil:
+			err = broker.Errorf(broker.Precondition, "'%s' lives in the memory of node %s alone, and goes with it", q.Resource, r.Home.Node)
+		default:
+			p = admin.DeletionPlan{VHost: r.VHost, Resource: r.Name, Kind: string(r.Kind), Incarnation: r.Incarnation}
+		}
+	})
+	if err != nil {
+		return p, protocol.DeletionAnswer{}, err
+	}
+	m.Incarnation = p.Incarnation
+	a, err := askLeader(ctx, b, func(done func(protocol.DeletionAnswer)) { b.n.answerDeletion(m, done) }, func(request uint64) any {
+		m.Request = request
+		return m
+	})
+	if err != nil {
+		return p, a, err
+	}
+	p.MustBeStopped, p.Against = a.Fence, a.Against
+	for _, e := range a.Parts {
+		p.Partitions = append(p.Partitions, admin.PartEnd{
+			Partition: e.Partition.Index, Epoch: e.Epoch, Owner: e.Owner.Node, Served: e.Served, Confirmed: e.Floor, ReportedBy: e.FloorBy,
+			Left: e.Left, Missing: e.Missing,
+		})
+	}
+	if p.Against == "" {
+		p.Plan = a.Hash
+	}
+	return p, a, nil
+}
+
+// PlanDeletion implements admin.Backend.
+func (b *backend) PlanDeletion(ctx context.Context, q admin.DeletionQuery) (admin.DeletionPlan, error) {
+	p, a, err := b.askDeletion(ctx, q, protocol.DeletionAsk{})
+	if err == nil && a.Refused != "" {
+		err = broker.Errorf(broker.Unavailable, "%s", a.Refused)
+	}
+	return p, err
+}
+
+// ForceDelete implements admin.Backend.
+func (b *backend) ForceDelete(ctx context.Context, q admin.DeletionRequest) (admin.DeletionPlan, error) {
+	p, a, err := b.askDeletion(ctx, q.DeletionQuery, protocol.DeletionAsk{Execute: true, Plan: q.Plan, Reason: q.Reason, Stopped: q.Stopped})
+	if err == nil && a.Refused != "" {
+		err = broker.Errorf(broker.Precondition, "%s", a.Refused)
+	}
+	return p, err
+}
+
+// Deletions implements admin.Backend.
+func (b *backend) Deletions(ctx context.Context) (out []admin.Deletion, _ error) {
+	b.n.View(func(v *catalog.View) {
+		for _, d := range v.Deletions() {
+			out = append(out, admin.Deletion{
+				Incarnation: d.Incarnation, VHost: d.VHost, Resource: d.Name, Kind: string(d.Kind), At: d.At, Reason: d.Reason,
+				Stopped: slices.Clone(d.Stopped), Held: nodesOf(d.Held),
+			})
+		}
+	})
+	if len(out) == 0 {
+		return nil, nil
+	}
+	g := b.gather(ctx, protocol.StatusAsk{All: true})
+	for node, copies := range g.copies {
+		for p, s := range copies {
+			i := slices.IndexFunc(out, func(d admin.Deletion) bool { return d.Incarnation == p.Incarnation })
+			if i >= 0 && s.Role == replica.SetAside {
+				out[i].Aside = append(out[i].Aside, admin.AsideCopy{
+					Node: node, Partition: p.Index, Position: s.Position, Bytes: uint64(max(s.Bytes, 0)), Damaged: s.Reason,
+				})
+			}
+		}
+	}
+	for i := range out {
+		slices.SortFunc(out[i].Aside, admin.AsideCopy.Compare)
+	}
+	return out, nil
+}
+
+// ForgetDeletion implements admin.Backend.
+func (b *backend) ForgetDeletion(ctx context.Context, incarnation uint64) error {
+	return told(b.change(ctx, catalog.ForgetDeletion(incarnation)))
 }

@@ -112,6 +112,10 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		n.answerLoss(m, func(a protocol.LossAnswer) { n.sendControl(peer.Node, a) })
 	case protocol.LossAnswer:
 		n.questions.answered(m.Request, peer.Node, 1, m)
+	case protocol.DeletionAsk:
+		n.answerDeletion(m, func(a protocol.DeletionAnswer) { n.sendControl(peer.Node, a) })
+	case protocol.DeletionAnswer:
+		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.StatusAnswer:
 		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.Heartbeat, protocol.RunReport, protocol.Confirms, protocol.Promises:

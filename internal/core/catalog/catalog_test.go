@@ -84,13 +84,13 @@ func TestUnknownStops(t *testing.T) {
 }
 
 func TestEveryOperationIsKnown(t *testing.T) {
-	for o := opInitCluster; o <= opAcceptLoss; o++ {
+	for o := opInitCluster; o <= opForgetDeletion; o++ {
 		if operations[o] == nil {
 			t.Errorf("operation %d cannot be applied", o)
 		}
 	}
-	if len(operations) != int(opAcceptLoss) {
-		t.Errorf("%d operations, the last is %d", len(operations), opAcceptLoss)
+	if len(operations) != int(opForgetDeletion) {
+		t.Errorf("%d operations, the last is %d", len(operations), opForgetDeletion)
 	}
 }
 

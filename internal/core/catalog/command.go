@@ -64,6 +64,8 @@ const (
 	opMarkLeaving
 	opSetWishes
 	opAcceptLoss
+	opForceDelete
+	opForgetDeletion
 )
 
 // Item is one guarded change, made by one of the constructors below.

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Diff is what leads from one state to a later one, of which only the end is known: the objects that are gone, then those that are new
-// or differ, each before what refers to it. A view of before that applies it is a view of after. An object may have changed several
+// Diff is what leads from one state to a later one, of which only the end is known: forced deletions that are new, the objects that are
+// gone, then those that are new or differ, each before what refers to it. A view of before that applies it is a view of after. An object may have changed several
 // times in between; a name that was deleted and declared anew is two changes where its incarnation tells, else one.
 func Diff(before, after *State) []Change {
 	old, now := before.Changes(), after.Changes()
@@ -20,6 +20,11 @@ func Diff(before, after *State) []Change {
 		have[objectKey(now[i].After)] = struct{}{}
 	}
 	var out []Change
+	for _, d := range after.view.Deletions() { // before the resources that they tell of go
+		if had[objectKey(d)] == nil {
+			out = append(out, Change{after.index, nil, d})
+		}
+	}
 	for _, c := range slices.Backward(old) {
 		if _, ok := have[objectKey(c.After)]; !ok {
 			out = append(out, Change{after.index, c.After, nil})
@@ -27,6 +32,9 @@ func Diff(before, after *State) []Change {
 	}
 	for _, c := range now {
 		was := had[objectKey(c.After)]
+		if _, told := c.After.(*Deletion); told {
+			continue // above; it never changes
+		}
 		if was == nil || !bytes.Equal(encodeObject(was), encodeObject(c.After)) {
 			out = append(out, Change{after.index, was, c.After})
 		}
@@ -47,6 +55,8 @@ func objectKey(object any) string {
 		return "removed " + o.Store.String()
 	case *Token:
 		return "token " + o.ID
+	case *Deletion:
+		return fmt.Sprintf("deletion %d", o.Incarnation)
 	case *VHost:
 		return "vhost " + o.Name
 	case *User:
@@ -78,6 +88,8 @@ func encodeObject(object any) []byte {
 		c.removed(o)
 	case *Token:
 		c.token(o)
+	case *Deletion:
+		c.deletion(o)
 	case *VHost:
 		c.vhost(o)
 	case *User:

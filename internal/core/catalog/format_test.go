@@ -82,6 +82,8 @@ func everyOperation() []Item {
 			Partition: p, Version: 4, Transition: "t3", Owner: one, Learners: []Member{{"n2", ident.StoreID{2}}, {"n3", ident.StoreID{3}}},
 			Start: HistoryStart{Epoch: 3, Position: 17, Offset: 11, Link: [16]byte{5}, Node: "n1", Evidence: [32]byte{8}, Loss: Loss{To: 19}},
 		}),
+		DeclareResource(Resource{VHost: "/", Name: "lost", Kind: Stream, Durable: true, Stream: &stream.Settings{}}, one, []Member{{"n5", ident.StoreID{5}}}, 1),
+		ForceDelete(Deletion{Incarnation: 5, VHost: "/", Name: "lost", At: 1234567890124, Reason: "a fire", Stopped: []string{"n1", "n5"}}, []uint64{1}), ForgetDeletion(99),
 	}
 }
 

@@ -144,6 +144,8 @@ func describe(o any) string {
 		return fmt.Sprintf("removed store %s of %s", o.Store.String()[:2], o.Node)
 	case *catalog.Token:
 		return fmt.Sprintf("token %s for %q until %d", o.ID, o.Node, o.Expires)
+	case *catalog.Deletion:
+		return fmt.Sprintf("deletion of %d: %s %s:%s at %d for %q stopped %v held%s", o.Incarnation, o.Kind, o.VHost, o.Name, o.At, o.Reason, o.Stopped, members("", o.Held))
 	case *catalog.User:
 		return fmt.Sprintf("user %s version %d", o.Name, o.Version)
 	case *catalog.Permission:
@@ -182,6 +184,20 @@ func (w words) num(name string) uint64 {
 		return 0
 	}
 	return n
+}
+
+func (w words) names(name string) (out []string) {
+	if w[name] != "" {
+		out = strings.Split(w[name], ",")
+	}
+	return out
+}
+
+func (w words) nums(name string) (out []uint64) {
+	for _, n := range w.names(name) {
+		out = append(out, words{"n": n}.num("n"))
+	}
+	return out
 }
 
 func (w words) has(name string) bool { _, ok := w[name]; return ok }
@@ -275,7 +291,7 @@ func parseItem(t *testing.T, fields []string) catalog.Item {
 		return catalog.DeletePermission(w["user"], vhost)
 	case "add-learner", "drop-learner", "change-members", "mark-leaving", "wish":
 		return parseCopies(t, fields[0], w)
-	case "remove-node", "replace-node", "drain-node", "absent", "put-token", "use-token", "authority":
+	case "remove-node", "replace-node", "drain-node", "absent", "put-token", "use-token", "authority", "force-delete", "forget-deletion":
 		return parseNodes(fields[0], w)
 	case "record", "commit", "accept-loss", "cancel":
 		return parseTransition(t, fields[0], w)
@@ -348,6 +364,11 @@ func parseCopies(t *testing.T, name string, w words) catalog.Item {
 func parseNodes(name string, w words) catalog.Item {
 	i := w.instance()
 	switch name {
+	case "force-delete":
+		d := catalog.Deletion{Incarnation: w.num("incarnation"), VHost: "/", Name: w["name"], At: int64(w.num("at")), Reason: w["reason"], Stopped: w.names("stopped")}
+		return catalog.ForceDelete(d, w.nums("versions"))
+	case "forget-deletion":
+		return catalog.ForgetDeletion(w.num("incarnation"))
 	case "remove-node":
 		return catalog.RemoveNode(i.Node, i.Store)
 	case "replace-node":

@@ -9,7 +9,8 @@ import (
 // A snapshot is:
 //
 //	u8 format | uvarint index, incarnations, runs, versions | optional cluster | lists of settings, nodes,
-//	removed stores, tokens, virtual hosts, users, permissions, exchanges, resources, bindings, each sorted
+//	removed stores, tokens, virtual hosts, users, permissions, exchanges, resources, bindings, each sorted | where there are any: list of forced
+//	deletions, sorted
 //
 // The same state gives the same bytes, whatever commands led to it.
 
@@ -37,6 +38,9 @@ func (s *State) Snapshot() []byte {
 	write(&c, exchanges, (*coder).exchange)
 	write(&c, v.AllResources(), (*coder).resource)
 	write(&c, bindings, (*coder).binding)
+	if deletions := v.Deletions(); len(deletions) > 0 {
+		write(&c, deletions, (*coder).deletion)
+	}
 	return c.Buf
 }
 
@@ -89,6 +93,9 @@ func Restore(data []byte) (*State, error) {
 	read(&c, v, s.index, (*coder).exchange)
 	read(&c, v, s.index, (*coder).resource)
 	read(&c, v, s.index, (*coder).binding)
+	if c.Err == nil && len(c.Buf) > 0 {
+		read(&c, v, s.index, (*coder).deletion)
+	}
 	if err := c.End(); err != nil {
 		return nil, err
 	}
@@ -96,7 +103,7 @@ func Restore(data []byte) (*State, error) {
 }
 
 // Changes is the whole state as additions, for a listener that begins now: the cluster, settings, nodes, removed stores, tokens,
-// virtual hosts, users, permissions, exchanges, resources, bindings, each sorted.
+// forced deletions, virtual hosts, users, permissions, exchanges, resources, bindings, each sorted.
 func (s *State) Changes() []Change {
 	v := s.view
 	out := make([]Change, 0, len(v.resources)+64)
@@ -107,6 +114,7 @@ func (s *State) Changes() []Change {
 	out = added(out, s.index, v.Nodes())
 	out = added(out, s.index, v.RemovedStores())
 	out = added(out, s.index, v.Tokens())
+	out = added(out, s.index, v.Deletions())
 	vhosts := v.VHosts()
 	out = added(out, s.index, vhosts)
 	out = added(out, s.index, v.Users())

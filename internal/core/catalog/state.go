@@ -186,4 +186,7 @@ var operations = map[op]operation{
 	opNoteAbsent:    with((*coder).absence, (*State).noteAbsent),
 	opMarkLeaving:   with((*coder).leaving, (*State).markLeaving),
 	opSetWishes:     with((*coder).wishes, (*State).setWishes),
+
+	opForceDelete:    with((*coder).forcing, (*State).forceDelete),
+	opForgetDeletion: with((*coder).number, (*State).forgetDeletion),
 }

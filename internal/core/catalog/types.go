@@ -240,7 +240,7 @@ type Cluster struct {
 }
 
 // Change is one object replaced: Before nil means added, After nil removed. Objects are *VHost, *Exchange, *Binding, *Resource,
-// *Node, *User, *Permission, *Setting, *Token, *Removed or *Cluster.
+// *Node, *User, *Permission, *Setting, *Token, *Removed, *Deletion or *Cluster.
 type Change struct {
 	Index  uint64 // of the consensus entry that made it
 	Before any

@@ -22,6 +22,7 @@ type View struct {
 	nodes     map[string]*Node
 	removed   map[ident.StoreID]*Removed
 	tokens    map[string]*Token
+	deletions map[uint64]*Deletion // by incarnation
 	load      map[ident.StoreID]Load
 	settings  map[string]*Setting
 	tunables  Tunables // what settings say
@@ -66,6 +67,7 @@ func NewView() *View {
 		nodes:     map[string]*Node{},
 		removed:   map[ident.StoreID]*Removed{},
 		tokens:    map[string]*Token{},
+		deletions: map[uint64]*Deletion{},
 		load:      map[ident.StoreID]Load{},
 		settings:  map[string]*Setting{},
 		tunables:  DefaultTunables(),
@@ -114,6 +116,8 @@ func (v *View) apply(c *Change) {
 		put(v.removed, o.Store, o, gone)
 	case *Token:
 		put(v.tokens, o.ID, o, gone)
+	case *Deletion:
+		put(v.deletions, o.Incarnation, o, gone)
 	case *Setting:
 		put(v.settings, o.Name, o, gone)
 		v.tunables.Follow(*c)

@@ -114,7 +114,7 @@ func (p *LossPlan) waiting(in LossInput) {
 		p.Against = d.Reason + ": contradictory evidence is never resolved by giving copies up; a person has to find out which copy is right"
 		return
 	case Wait:
-		p.Against = "no copy that counts has answered: there is nothing to go on with"
+		p.Against = "no copy that counts has answered: there is nothing to go on with; tanist plan delete says what giving all of it up would do"
 		return
 	case Chosen:
 	}
@@ -169,14 +169,7 @@ func (p *LossPlan) Hash() string {
 }
 
 // Unstopped are the nodes of Fence that are not among those named as stopped.
-func (p *LossPlan) Unstopped(stopped []string) (out []string) {
-	for _, node := range p.Fence {
-		if !slices.Contains(stopped, node) {
-			out = append(out, node)
-		}
-	}
-	return out
-}
+func (p *LossPlan) Unstopped(stopped []string) []string { return unnamed(p.Fence, stopped) }
 
 // StopFirst says that nodes must be stopped, and known to be, before a loss can be accepted.
 func StopFirst(nodes []string) string {

@@ -23,6 +23,7 @@ const (
 	Handoff    Workflow = "handoff"
 	HotMirror  Workflow = "hot-mirror-zero-rpo" // a planned promotion
 	LossWindow Workflow = "loss-window"         // an accepted loss
+	Deletion   Workflow = "forced-deletion"     // of a resource that could not be served; always Cancelled: nobody was chosen
 )
 
 // Outcome is what became of it.

@@ -84,6 +84,8 @@ const (
 	kindLossAsk
 	kindLossAnswer
 	kindLease
+	kindDeletionAsk
+	kindDeletionAnswer
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

@@ -39,6 +39,7 @@ func everyMessage() map[kind]any {
 		kindLinksAnswer: &LinksAnswer{}, kindStatusAsk: &StatusAsk{}, kindStatusAnswer: &StatusAnswer{}, kindRunReport: &RunReport{},
 		kindPromises: &Promises{}, kindConfirms: &Confirms{},
 		kindEvidence: &Evidence{}, kindEvidenceHeld: &EvidenceHeld{}, kindLossAsk: &LossAsk{}, kindLossAnswer: &LossAnswer{}, kindLease: &Lease{},
+		kindDeletionAsk: &DeletionAsk{}, kindDeletionAnswer: &DeletionAnswer{},
 	}
 	for k, m := range msgs {
 		v := reflect.ValueOf(m).Elem()

@@ -313,6 +313,12 @@ func (c *coder) putControl(msg any) bool {
 	case LossAnswer:
 		c.head(kindLossAnswer)
 		c.lossAnswer(&m)
+	case DeletionAsk:
+		c.head(kindDeletionAsk)
+		c.deletionAsk(&m)
+	case DeletionAnswer:
+		c.head(kindDeletionAnswer)
+		c.deletionAnswer(&m)
 	case StatusAsk:
 		c.head(kindStatusAsk)
 		c.statusAsk(&m)
@@ -366,14 +372,6 @@ func (c *coder) getControl(k kind) any {
 		var m LinksAnswer
 		c.linksAnswer(&m)
 		return m
-	case kindLossAsk:
-		var m LossAsk
-		c.lossAsk(&m)
-		return m
-	case kindLossAnswer:
-		var m LossAnswer
-		c.lossAnswer(&m)
-		return m
 	case kindStatusAsk:
 		var m StatusAsk
 		c.statusAsk(&m)
@@ -405,6 +403,29 @@ func (c *coder) getControl(k kind) any {
 	case kindLease:
 		var m Lease
 		c.lease(&m)
+		return m
+	}
+	return c.getOperators(k)
+}
+
+// getOperators reads what nodes pass on of an operator's decisions; nil if k is none of these.
+func (c *coder) getOperators(k kind) any {
+	switch k {
+	case kindLossAsk:
+		var m LossAsk
+		c.lossAsk(&m)
+		return m
+	case kindLossAnswer:
+		var m LossAnswer
+		c.lossAnswer(&m)
+		return m
+	case kindDeletionAsk:
+		var m DeletionAsk
+		c.deletionAsk(&m)
+		return m
+	case kindDeletionAnswer:
+		var m DeletionAnswer
+		c.deletionAnswer(&m)
 		return m
 	}
 	return nil

@@ -85,6 +85,8 @@ type Controller struct {
 	own     map[ident.Partition]string      // the last transitions that this node has asked the catalog to record in its present term, by id
 	losses  map[ident.Partition]*acceptance // requests of operators to go on with less
 
+	deletions map[uint64]*deleting // requests of operators to delete what cannot be served, by incarnation
+
 	started  bool
 	toRecord []*transition
 	toSeal   []*transition
@@ -124,7 +126,7 @@ type (
 
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
-	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}, losses: map[ident.Partition]*acceptance{}}
+	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}, losses: map[ident.Partition]*acceptance{}, deletions: map[uint64]*deleting{}}
 	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}, heard: map[ident.Partition]floor{}, reports: map[string]report{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
@@ -219,6 +221,7 @@ func (c *Controller) lead(leading bool) {
 	}
 	c.leading = leading
 	c.endLosses()
+	c.endDeletions()
 	c.care.voting = false
 	c.careAt(0, 0)
 	c.absent = absences{look: leading}
@@ -376,6 +379,7 @@ func (c *Controller) Flush() {
 	c.judge()
 	c.grant()
 	c.lossSteps()
+	c.deletionSteps()
 	c.record()
 	c.cancel()
 	c.noteAbsences() // after what is recorded: a change of owner waits for nothing

@@ -139,9 +139,19 @@ func (c *Controller) withdrawn(old *transition, a *catalog.Assignment) {
 
 // abandoned leaves a record of a transition whose resource was deleted.
 func (c *Controller) abandoned(r *catalog.Resource, old *transition) {
-	if old != nil && old.assignment.Pending != nil {
-		c.offerCancelled(old.evidence(r, c.input(old), control.Decision{}, ""), "its resource was deleted")
+	if old == nil || old.assignment.Pending == nil {
+		return
 	}
+	var d *catalog.Deletion
+	c.env.View(func(v *catalog.View) { d = v.Deletion(r.Incarnation) })
+	if d == nil {
+		c.offerCancelled(old.evidence(r, c.input(old), control.Decision{}, ""), "its resource was deleted")
+		return
+	}
+	_, by := c.floor(old.assignment)
+	e := old.evidence(r, c.input(old), old.decision, by)
+	control.EvidenceOfDeletion(e, d)
+	c.offerAll([]*evidence.Evidence{e})
 }
 
 func (c *Controller) offerCancelled(e *evidence.Evidence, reason string) {

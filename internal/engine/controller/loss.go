@@ -20,6 +20,12 @@ import (
 // lossWithin is how long an accepted loss may take from its request to its commit: the copies that can be reached answer a seal at once.
 const lossWithin = 5 * time.Second
 
+const changedMeanwhile = "the controller changed meanwhile; ask again"
+
+func notLeading(node string) string {
+	return "node " + node + " does not decide now: the controller has changed; ask again"
+}
+
 // LossRequest asks what accepting the loss of a partition's missing copies would do; with Execute, to do it.
 type LossRequest struct {
 	Partition ident.Partition
@@ -57,7 +63,7 @@ func (c *Controller) Loss(q LossRequest, done func(LossOutcome)) {
 		x := &acceptance{LossRequest: q, done: done}
 		switch {
 		case !c.leading:
-			done(LossOutcome{Refused: "node " + c.env.Local.Node + " does not decide now: the controller has changed; ask again"})
+			done(LossOutcome{Refused: notLeading(c.env.Local.Node)})
 			return
 		case c.losses[q.Partition] != nil:
 			done(LossOutcome{Refused: "another request about the same partition is under way; ask again in a moment"})
@@ -76,9 +82,7 @@ func (c *Controller) endLoss(x *acceptance, o LossOutcome) {
 		return
 	}
 	delete(c.losses, x.Partition)
-	if !slices.ContainsFunc(slices.Collect(maps.Values(c.losses)), func(o *acceptance) bool { return o.plan.Owner == x.plan.Owner }) {
-		c.unbar(x.plan.Owner)
-	}
+	c.unbarUnlessGivenUp(x.plan.Owner)
 	o.Plan = x.plan
 	c.env.View(func(v *catalog.View) {
 		if a, _ := v.Assignment(x.Partition); a != nil {
@@ -90,10 +94,25 @@ func (c *Controller) endLoss(x *acceptance, o LossOutcome) {
 	x.done(o)
 }
 
+// unbarUnlessGivenUp grants leases to a run again, unless another request gives it up.
+func (c *Controller) unbarUnlessGivenUp(run ident.Instance) {
+	for _, x := range c.losses {
+		if x.plan.Owner == run {
+			return
+		}
+	}
+	for _, x := range c.deletions {
+		if slices.ContainsFunc(x.plan.Parts, func(e control.PartEnd) bool { return e.Owner == run }) {
+			return
+		}
+	}
+	c.unbar(run)
+}
+
 // endLosses answers all requests: this node decides no more.
 func (c *Controller) endLosses() {
 	for _, p := range slices.SortedFunc(maps.Keys(c.losses), ident.Partition.Compare) {
-		c.endLoss(c.losses[p], LossOutcome{Refused: "the controller changed meanwhile; ask again"})
+		c.endLoss(c.losses[p], LossOutcome{Refused: changedMeanwhile})
 	}
 }
 

@@ -96,3 +96,53 @@ func TestACopyThatAnsweredAndWasLostIsMissing(t *testing.T) {
 		t.Errorf("what the lost copy knew to be confirmed is forgotten: %+v", loss.Plan)
 	}
 }
+
+// A forced deletion is asked of the controller that decides; it is answered once, and the catalog has the last word.
+func TestWhatIsAskedAboutADeletionIsAnsweredOnce(t *testing.T) {
+	w := newWorld(t, 11)
+	w.boot()
+	p := w.declare(1)[0]
+	w.settle()
+	ask := func(q DeletionRequest) (out *DeletionOutcome) {
+		t.Helper()
+		w.c.Delete(q, func(o DeletionOutcome) {
+			if out != nil {
+				t.Error("answered twice")
+			}
+			out = &o
+		})
+		w.settle()
+		return out
+	}
+	if o := ask(DeletionRequest{Incarnation: 99}); o == nil || !strings.Contains(o.Refused, "deleted meanwhile") {
+		t.Fatalf("of what is gone: %+v", o)
+	}
+	if o := ask(DeletionRequest{Incarnation: p.Incarnation}); o == nil || o.Refused != "" || o.Plan.Against == "" {
+		t.Fatalf("of what is served: %+v", o)
+	}
+	w.damaged[p] = "a checksum"
+	w.boot()
+	w.settle()
+	plan := ask(DeletionRequest{Incarnation: p.Incarnation})
+	if plan == nil || plan.Refused != "" || plan.Plan.Against != "" || len(plan.Plan.Fence) != 0 {
+		t.Fatalf("its only copy is damaged: %+v", plan)
+	}
+	execute := DeletionRequest{Incarnation: p.Incarnation, Execute: true, Plan: plan.Plan.Hash(), Reason: strings.Repeat("r", catalog.MaxReason+1)}
+	if o := ask(execute); o == nil || o.Done || !strings.Contains(o.Refused, "the catalog refused it") {
+		t.Fatalf("what the catalog refuses: %+v", o)
+	}
+	execute.Reason = "a fire"
+	w.lostAnswers = 1 // it is done, and nobody says so
+	if o := ask(execute); o == nil || !o.Done || o.Refused != "" {
+		t.Fatalf("got %+v", o)
+	}
+	if d := w.state.View().Deletion(p.Incarnation); d == nil || d.Reason != "a fire" || len(d.Held) != 1 {
+		t.Fatalf("the catalog remembers %+v", d)
+	}
+	w.c.Leads(false)
+	w.settle()
+	if o := ask(DeletionRequest{Incarnation: 1}); o == nil || !strings.Contains(o.Refused, "does not decide now") {
+		t.Fatalf("of a node that does not lead: %+v", o)
+	}
+	w.sim.RunFor(2 * lossWithin)
+}

@@ -337,7 +337,8 @@ func TestRequestsToAnOwnerThatIsAway(t *testing.T) {
 	h.settle()
 	h.do(func() { c.s.DeleteQueue("q", false, false, func(_ uint32, e *broker.Error) { c.result("delete", e) }) })
 	h.sim.RunFor(requestTimeout + 2*time.Second)
-	c.expect("delete: error 7 queue 'q' in vhost '/': its owner did not answer within 30s")
+	c.expect("delete: error 7 queue 'q' in vhost '/' has had no owner for 10s, who has to close it before it is deleted; if the copies that it waits for " +
+		"never return, an operator can delete it: tanist plan delete")
 	o.silent = false
 	h.sim.RunFor(5 * time.Second)
 	if len(all[protocol.Reopen](o)) != 1 {

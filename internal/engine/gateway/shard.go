@@ -32,6 +32,9 @@ const blockedAfter = time.Second
 // requestTimeout bounds how long a client waits for an owner that is not there.
 const requestTimeout = 30 * time.Second
 
+// deletionTimeout is the same for a deletion while no owner is there. A change of owner that goes well takes less.
+const deletionTimeout = 10 * time.Second
+
 // post has f called on the shard's loop.
 func (s *Shard) post(f func()) { s.box.Post(call(f)) }
 
@@ -208,15 +211,33 @@ func (c *consumer) overdue(limit time.Duration) {
 // expireRequests answers those that have waited too long. What they asked may still happen; a deletion's Close is undone.
 func (a *attachment) expireRequests() {
 	for _, r := range a.requests {
-		if r.late || a.sh.now-r.born < requestTimeout {
+		limit := a.patience(r)
+		if r.late || a.sh.now-r.born < limit {
 			continue
 		}
 		r.late = true
 		done := r.done
 		r.done = func(c protocol.Counted, g protocol.GetDone, err *broker.Error) { a.late(r, c, g, err) }
-		done(protocol.Counted{}, protocol.GetDone{}, broker.Errorf(broker.Unavailable,
-			"queue '%s' in vhost '%s': its owner did not answer within %s", a.res.Name, a.res.VHost, requestTimeout))
+		done(protocol.Counted{}, protocol.GetDone{}, broker.Errorf(broker.Unavailable, "%s", a.unanswered(r, limit)))
 	}
+}
+
+// patience is how long the owner's answer is waited for: less for a deletion while there is no owner at all, since that may never change.
+func (a *attachment) patience(r *request) time.Duration {
+	if _, closes := r.what.(protocol.Close); closes && a.state != open {
+		return deletionTimeout
+	}
+	return requestTimeout
+}
+
+// unanswered says that the owner did not answer, and what an operator can do where a resource that should go has none.
+func (a *attachment) unanswered(r *request, limit time.Duration) string {
+	text := fmt.Sprintf("queue '%s' in vhost '%s': its owner did not answer within %s", a.res.Name, a.res.VHost, limit)
+	if _, closes := r.what.(protocol.Close); !closes || a.state == open || a.res.Home != nil {
+		return text
+	}
+	text = fmt.Sprintf("queue '%s' in vhost '%s' has had no owner for %s, who has to close it before it is deleted", a.res.Name, a.res.VHost, limit)
+	return text + "; if the copies that it waits for never return, an operator can delete it: tanist plan delete"
 }
 
 // late takes an answer that nobody waits for any more, so that nothing is left behind at the owner.

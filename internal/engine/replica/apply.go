@@ -32,6 +32,9 @@ func (m *Manager) Apply(changes []catalog.Change) {
 			m.node(o)
 		case *catalog.Setting:
 			m.setting(changes[i])
+		case *catalog.Deletion:
+			m.puts(o.Incarnation)
+			highest = max(highest, o.Incarnation)
 		case nil:
 			m.setting(changes[i])
 			switch o := changes[i].Before.(type) {
@@ -39,6 +42,8 @@ func (m *Manager) Apply(changes []catalog.Change) {
 				m.remove(o)
 			case *catalog.Node:
 				m.removeNode(o)
+			case *catalog.Deletion:
+				m.letGo(o.Incarnation)
 			}
 		}
 	}
@@ -132,7 +137,7 @@ func spread(p ident.Partition) uint64 {
 	return x ^ x>>29
 }
 
-// remove ends the replicas of a deleted resource and drops their copies.
+// remove ends the replicas of a deleted resource and drops their copies, or puts them aside where it was deleted by force.
 func (m *Manager) remove(res *catalog.Resource) {
 	for _, a := range res.Partitions {
 		m.mu.Lock()
@@ -144,16 +149,7 @@ func (m *Manager) remove(res *catalog.Resource) {
 		if r != nil {
 			r.box.Post(deleted{})
 		} else if log != nil {
-			log.Delete(m.dropped(a.Partition))
-		}
-	}
-}
-
-// dropped reports the failure of a deletion. What stays on disk is harmless: no later incarnation has its name.
-func (m *Manager) dropped(p ident.Partition) func(error) {
-	return func(err error) {
-		if err != nil {
-			trace.Warn(m.env.Trace, "replica.delete.failed", slog.String("partition", p.String()), slog.String("error", err.Error()))
+			m.end(log)
 		}
 	}
 }
@@ -190,7 +186,7 @@ func (m *Manager) retire(r *replica) {
 	}
 }
 
-// DropUnknown drops the copies that the catalog does not know, and returns which. It may only be called once this node has applied
+// DropUnknown drops the copies that the catalog does not know, and returns which; those of what was deleted by force are put aside. It may only be called once this node has applied
 // everything that the catalog's consensus had agreed on when the node started: a deletion that a crash cut short is finished here.
 func (m *Manager) DropUnknown() []ident.Partition {
 	m.mu.Lock()
@@ -205,10 +201,13 @@ func (m *Manager) DropUnknown() []ident.Partition {
 	}
 	m.unowned = map[ident.Partition]Log{} // anew: a map keeps the room that it once took
 	m.mu.Unlock()
+	dropped := ps[:0]
 	for i, p := range ps {
-		logs[i].Delete(m.dropped(p))
+		if m.end(logs[i]) {
+			dropped = append(dropped, p)
+		}
 	}
-	return ps
+	return dropped
 }
 
 // node takes note of a node's run. Gateways of its earlier runs are detached everywhere.
@@ -292,4 +291,83 @@ func setsOf(res *catalog.Resource, a *catalog.Assignment) ([]partition.Set, erro
 		return alone, nil
 	}
 	return []partition.Set{s}, nil
+}
+
+// SetAside is the role of a copy whose resource was deleted by force.
+const SetAside = "set aside"
+
+// aside is what was deleted by force, and is kept until that is forgotten (catalog.Deletion). Nothing is served of it, no seal reaches it, and no
+// assignment can name it again: an incarnation is given once. The manager's lock is held.
+type aside struct {
+	of   map[uint64]bool         // incarnations
+	logs map[ident.Partition]Log // of copies here
+}
+
+// puts has the copies of an incarnation put aside when its resource goes.
+func (m *Manager) puts(incarnation uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.aside.of == nil {
+		m.aside = aside{map[uint64]bool{}, map[ident.Partition]Log{}}
+	}
+	m.aside.of[incarnation] = true
+}
+
+// letGo drops what was put aside for an incarnation.
+func (m *Manager) letGo(incarnation uint64) {
+	m.mu.Lock()
+	delete(m.aside.of, incarnation)
+	var logs []Log
+	for _, p := range slices.SortedFunc(maps.Keys(m.aside.logs), ident.Partition.Compare) {
+		if p.Incarnation == incarnation {
+			logs = append(logs, m.aside.logs[p])
+			delete(m.aside.logs, p)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range logs {
+		l.Delete(m.dropped(l.Image().Partition))
+	}
+}
+
+// end drops a copy that nothing uses any more, or puts it aside; it reports whether it was dropped.
+func (m *Manager) end(l Log) (dropped bool) {
+	image := l.Image()
+	p := image.Partition
+	m.mu.Lock()
+	if m.aside.of[p.Incarnation] {
+		m.aside.logs[p] = l
+		m.mu.Unlock()
+		bytes, _ := l.Size()
+		trace.Warn(m.env.Trace, "copy.set.aside", slog.String("partition", p.String()), slog.Uint64("position", image.Tail.Position), slog.Int64("bytes", bytes))
+		return false
+	}
+	m.mu.Unlock()
+	l.Delete(m.dropped(p))
+	return true
+}
+
+// asides are the copies that were put aside, in order of partition.
+func (m *Manager) asides() (out []Status) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, p := range slices.SortedFunc(maps.Keys(m.aside.logs), ident.Partition.Compare) {
+		image := m.aside.logs[p].Image()
+		s := Status{
+			Partition: p, Role: SetAside, State: Waiting, Reason: image.Damaged, Epoch: image.RoleEpoch, Position: image.Tail.Position,
+			Offset: image.Tail.Offset, Durable: image.Tail.Position,
+		}
+		s.Bytes, _ = m.aside.logs[p].Size()
+		out = append(out, s)
+	}
+	return out
+}
+
+// dropped reports the failure of a deletion. What stays on disk is harmless: no later incarnation has its name.
+func (m *Manager) dropped(p ident.Partition) func(error) {
+	return func(err error) {
+		if err != nil {
+			trace.Warn(m.env.Trace, "replica.delete.failed", slog.String("partition", p.String()), slog.String("error", err.Error()))
+		}
+	}
 }

@@ -202,13 +202,15 @@ func (r *replica) dropFormer() {
 	trace.Info(r.m.env.Trace, "copy.left", r.attr(), slog.Int64("bytes", bytes), slog.Uint64("version", r.want.Version))
 	r.m.retires(r)
 	told := r.m.dropped(r.id)
-	r.finish("its place is another copy's", func(err error) {
-		told(err)
-		if err == nil {
-			r.box.Post(call{func() {
-				r.m.formers.Add(1)
-				r.m.retire(r)
-			}})
-		}
+	r.finish("its place is another copy's", func() {
+		r.log.Delete(func(err error) {
+			told(err)
+			if err == nil {
+				r.box.Post(call{func() {
+					r.m.formers.Add(1)
+					r.m.retire(r)
+				}})
+			}
+		})
 	})
 }

@@ -31,6 +31,7 @@ type Manager struct {
 	unowned map[ident.Partition]Log // found in the store; the catalog has not spoken of them
 	// going are the replicas of former copies that are being dropped, with the newest assignment since, if there was one.
 	going   map[ident.Partition]*assignment
+	aside   aside
 	stopped bool
 	held    atomic.Pointer[string]    // why publishes are held; nil: they are not
 	peers   map[string]ident.Instance // that there is a session with, by node
@@ -314,11 +315,15 @@ func (m *Manager) Seal(reqs []SealRequest, done func([]SealAnswer)) {
 }
 
 // Status asks the replicas of the given partitions, all if nil, what they do. done is called once, from any goroutine, with those
-// that are here, in order of partition.
+// that are here, in order of partition; of all, those that were put aside come last.
 func (m *Manager) Status(of []ident.Partition, done func([]Status)) {
 	var rs []*replica
 	if of == nil {
 		rs = m.sorted()
+		if aside := m.asides(); len(aside) > 0 {
+			give := done
+			done = func(list []Status) { give(append(list, aside...)) }
+		}
 	} else {
 		for _, p := range of {
 			if r := m.find(p); r != nil {

@@ -264,11 +264,11 @@ func (r *replica) deleted() {
 		in.dead = true
 	}
 	r.forgetInlets()
-	r.finish("deleted", r.m.dropped(r.id))
+	r.finish("deleted", func() { r.m.end(r.log) })
 }
 
-// finish ends the replica and drops its copy. dropped is told what came of that.
-func (r *replica) finish(reason string, dropped func(error)) {
+// finish ends the replica. drop has its copy dropped, or put aside.
+func (r *replica) finish(reason string, drop func()) {
 	r.closeOwner(reason)
 	r.arrived()
 	if r.former != nil {
@@ -283,7 +283,7 @@ func (r *replica) finish(reason string, dropped func(error)) {
 		}
 		w.seals = nil
 	}
-	r.log.Delete(dropped)
+	drop()
 	r.step(func(fx *partition.Effects) { r.copy.Fail(reason, fx) })
 	r.m.promised(r.id, 0)
 	r.endStop()

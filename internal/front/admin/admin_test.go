@@ -252,7 +252,7 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 			if method == "delete" {
 				continue // below, once there is something to delete
 			}
-			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{node}", "b", "{id}", "3%2F0@2", "{resource}", "q").Replace(path)
+			real := strings.NewReplacer("{name}", "x%2Fy", "{vhost}", "%2F", "{user}", "u", "{node}", "b", "{id}", "3%2F0@2", "{resource}", "q", "{incarnation}", "7").Replace(path)
 			body := ""
 			if strings.Contains(path, "/nodes/") {
 				real = strings.ReplaceAll(path, "{name}", "b")
@@ -267,7 +267,7 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 				body = `{"policy":"all_durable","copies":5}`
 			case strings.HasSuffix(path, "/tokens"), strings.HasSuffix(path, "/replace"):
 				body = `{"ttl":"30m"}`
-			case strings.HasSuffix(path, "/accept-loss"):
+			case strings.HasSuffix(path, "/accept-loss"), strings.HasSuffix(path, "/plans/delete"), strings.HasSuffix(path, "/deletions"):
 				body = `{"vhost":"/","resource":"q","plan":"abc","reason":"r"}`
 				if strings.Contains(path, "/plans/") {
 					body = `{"vhost":"/","resource":"q"}`

@@ -18,6 +18,7 @@ type Backend interface {
 
 	Wisher
 	Losses
+	Deleter
 
 	Overview(ctx context.Context) (Overview, error)
 	Nodes(ctx context.Context) ([]Node, error)

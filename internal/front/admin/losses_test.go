@@ -42,3 +42,49 @@ func TestALossIsAcceptedAsPlannedAndForAReason(t *testing.T) {
 		t.Errorf("by who may only read: %d %s", w.Code, w.Body)
 	}
 }
+
+func (f *fake) PlanDeletion(_ context.Context, q DeletionQuery) (DeletionPlan, error) {
+	return DeletionPlan{Plan: "abc", VHost: q.VHost, Resource: q.Resource}, nil
+}
+
+func (f *fake) ForceDelete(_ context.Context, q DeletionRequest) (DeletionPlan, error) {
+	return DeletionPlan{Plan: q.Plan, Resource: q.Resource, Incarnation: 7, MustBeStopped: q.Stopped}, nil
+}
+
+func (f *fake) Deletions(context.Context) ([]Deletion, error) {
+	return []Deletion{{Incarnation: 7, Resource: "q"}}, nil
+}
+
+func (f *fake) ForgetDeletion(_ context.Context, incarnation uint64) error {
+	if incarnation != 7 {
+		return broker.Errorf(broker.NotFound, "no deletion '%d'", incarnation)
+	}
+	return nil
+}
+
+// As a loss: nothing is deleted by force without a plan and a reason, nor by who may only read.
+func TestADeletionIsForcedAsPlannedAndForAReason(t *testing.T) {
+	h := handlerOf(newFake())
+	for _, c := range []struct {
+		user, method, path, body string
+		status                   int
+		want                     string
+	}{
+		{"root", "POST", "/api/v1/plans/delete", `{"vhost":"/","resource":"q"}`, 200, `"partitions": []`},
+		{"root", "POST", "/api/v1/deletions", `{"vhost":"/","resource":"q","reason":"r"}`, 422, "no plan is named"},
+		{"root", "POST", "/api/v1/deletions", `{"vhost":"/","resource":"q","plan":"abc"}`, 422, "a reason of"},
+		{"root", "POST", "/api/v1/deletions", `{"vhost":"/","resource":"q","plan":"abc","reason":"` + strings.Repeat("r", 1025) + `"}`, 422, "a reason of"},
+		{"root", "POST", "/api/v1/deletions", `{"vhost":"/","resource":"q","plan":"abc","reason":"r","stopped":["n1"]}`, 200, `"incarnation": 7`},
+		{"watch", "POST", "/api/v1/deletions", `{"vhost":"/","resource":"q","plan":"abc","reason":"r"}`, 403, ""},
+		{"watch", "GET", "/api/v1/deletions", "", 200, `"aside": []`},
+		{"root", "DELETE", "/api/v1/deletions/8", "", 404, "no deletion '8'"},
+		{"root", "DELETE", "/api/v1/deletions/x", "", 422, "not the number"},
+		{"root", "DELETE", "/api/v1/deletions/7", "", 204, ""},
+		{"watch", "DELETE", "/api/v1/deletions/7", "", 403, ""},
+	} {
+		w := ask(h, c.user, c.method, c.path, c.body)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s %s %s %s: %d %s", c.user, c.method, c.path, c.body, w.Code, w.Body)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -182,6 +183,28 @@ func (c *Client) PlanLoss(ctx context.Context, q admin.LossQuery) (p admin.LossP
 func (c *Client) AcceptLoss(ctx context.Context, q admin.LossRequest) (d admin.LossDone, err error) {
 	err = c.do(ctx, http.MethodPost, "/api/v1/accept-loss", q, &d)
 	return d, err
+}
+
+// PlanDeletion says what deleting a queue or stream that cannot be served would give up.
+func (c *Client) PlanDeletion(ctx context.Context, q admin.DeletionQuery) (p admin.DeletionPlan, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/plans/delete", q, &p)
+	return p, err
+}
+
+// ForceDelete deletes it. Asked again it is refused if it was done.
+func (c *Client) ForceDelete(ctx context.Context, q admin.DeletionRequest) (p admin.DeletionPlan, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/deletions", q, &p)
+	return p, err
+}
+
+// Deletions are the forced deletions that are remembered.
+func (c *Client) Deletions(ctx context.Context) ([]admin.Deletion, error) {
+	return get[[]admin.Deletion](ctx, c, "/api/v1/deletions")
+}
+
+// ForgetDeletion forgets one, and drops what was put aside for it.
+func (c *Client) ForgetDeletion(ctx context.Context, incarnation uint64) error {
+	return c.do(ctx, http.MethodDelete, "/api/v1/deletions/"+strconv.FormatUint(incarnation, 10), nil, nil)
 }
 
 // Users are the users.
