@@ -18,8 +18,13 @@ import (
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
+type inspectOptions struct {
+	asJSON, compare, cut bool
+	export               string
+}
+
 func newInspect() *cobra.Command {
-	var asJSON, compare, cut bool
+	var o inspectOptions
 	c := &cobra.Command{
 		Use: "inspect [DIRECTORY [PARTITION]]", SuggestFor: []string{"check", "verify"}, Short: "Check a data directory without a node",
 		Long: `Reads a data directory (default ./tanist-data), checks every batch of every copy (checksum, order, link), and says what is there. Nothing
@@ -27,60 +32,71 @@ is changed. It may run beside a node, but then lacks the newest entries. With a 
 entries; with --cut those of the ends that were cut from it, and are kept aside because it was an owner's. The exit code is 2 if anything is
 damaged.
 
+With --export its messages are written whole to a file, one a line as JSON, for tanist publish --from: so what an accepted loss set aside is
+published again. Those of which the same log says that they were settled or are gone for another reason are marked, and are not published.
+
 With --compare it reads the data directories of several nodes of one cluster and checks that copies of one queue or stream hold the same:
 wherever two hold a batch at a position, it is the same batch with the same history before it. What a copy holds that no later owner took
 over was never confirmed, unless a loss was accepted; it is counted and not compared. The exit code is 2 if copies differ or are damaged. Directories of nodes that run
 lack their newest entries, which shows as a lag and not as a difference.`,
-		Example: "  tanist inspect /var/lib/tanist\n  tanist inspect --compare n1/data n2/data n3/data",
-		Args:    cobra.ArbitraryArgs, // RunE knows how many
-		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case compare && len(args) < 2:
-				return fmt.Errorf("--compare needs two data directories or more; `%s --help` has an example", c.CommandPath())
-			case !compare && len(args) > 2:
-				return fmt.Errorf("got %s; want: %s, or --compare", plural(len(args), "argument"), c.UseLine())
-			case compare:
-				return inspectCompare(c.OutOrStdout(), args, asJSON)
-			}
-			dir := "tanist-data"
-			if len(args) > 0 {
-				dir = args[0]
-			}
-			if cut && len(args) < 2 {
-				return fmt.Errorf("--cut needs a directory and a partition; `%s DIRECTORY` lists what was cut", c.CommandPath())
-			}
-			if cut {
-				return inspectCut(c.OutOrStdout(), dir, args[1], asJSON)
-			}
-			if len(args) > 1 {
-				return inspectEntries(c.OutOrStdout(), dir, args[1], asJSON)
-			}
-			r, err := storage.Inspect(vfs.OS(), dir, inspectProgress())
-			if errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("%w; is %s a data directory? `tanist config` shows where a node keeps its data", err, dir)
-			}
-			if err != nil {
-				return err
-			}
-			all := inspected{Report: r}
-			if err := all.addArchive(dir); err != nil {
-				return err
-			}
-			if asJSON {
-				err = printJSON(c.OutOrStdout(), all)
-			} else {
-				err = printReport(c.OutOrStdout(), &all)
-			}
-			if err == nil && damaged(r) {
-				return exit{2}
-			}
-			return err
-		},
+		Example: "  tanist inspect /var/lib/tanist\n  tanist inspect --compare n1/data n2/data n3/data\n" +
+			"  tanist inspect /var/lib/tanist 7/0 --cut --export orders.json && tanist publish orders --from orders.json --producer recovered",
+		Args: cobra.ArbitraryArgs, // RunE knows how many
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
-	jsonFlag(c, &asJSON)
-	c.Flags().BoolVar(&cut, "cut", false, "print what was cut from a partition's log")
-	c.Flags().BoolVar(&compare, "compare", false, "compare the copies in several data directories")
+	jsonFlag(c, &o.asJSON)
+	c.Flags().BoolVar(&o.cut, "cut", false, "print what was cut from a partition's log")
+	c.Flags().StringVar(&o.export, "export", "", "write the messages of a partition to this file, which must not be there yet, or - for standard output")
+	c.Flags().BoolVar(&o.compare, "compare", false, "compare the copies in several data directories")
 	return c
+}
+
+func (o *inspectOptions) run(c *cobra.Command, args []string) error {
+	switch {
+	case o.compare && len(args) < 2:
+		return fmt.Errorf("--compare needs two data directories or more; `%s --help` has an example", c.CommandPath())
+	case !o.compare && len(args) > 2:
+		return fmt.Errorf("got %s; want: %s, or --compare", plural(len(args), "argument"), c.UseLine())
+	case o.compare:
+		return inspectCompare(c.OutOrStdout(), args, o.asJSON)
+	case (o.cut || o.export != "") && len(args) < 2:
+		return fmt.Errorf("--cut and --export need a directory and a partition; `%s DIRECTORY` lists the copies, and what was cut", c.CommandPath())
+	case o.export != "":
+		return inspectExport(c.OutOrStdout(), c.ErrOrStderr(), args[0], args[1], o.export, o.cut)
+	case o.cut:
+		return inspectCut(c.OutOrStdout(), args[0], args[1], o.asJSON)
+	case len(args) > 1:
+		return inspectEntries(c.OutOrStdout(), args[0], args[1], o.asJSON)
+	}
+	dir := "tanist-data"
+	if len(args) > 0 {
+		dir = args[0]
+	}
+	return inspectAll(c.OutOrStdout(), dir, o.asJSON)
+}
+
+// inspectAll checks a whole data directory.
+func inspectAll(w io.Writer, dir string, asJSON bool) error {
+	r, err := storage.Inspect(vfs.OS(), dir, inspectProgress())
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w; is %s a data directory? `tanist config` shows where a node keeps its data", err, dir)
+	}
+	if err != nil {
+		return err
+	}
+	all := inspected{Report: r}
+	if err := all.addArchive(dir); err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(w, all)
+	} else {
+		err = printReport(w, &all)
+	}
+	if err == nil && damaged(r) {
+		return exit{2}
+	}
+	return err
 }
 
 func inspectCompare(w io.Writer, dirs []string, asJSON bool) error {

@@ -99,7 +99,7 @@ func inspectCut(w io.Writer, dir, name string, asJSON bool) error {
 		}
 	}
 	if len(l) == 0 {
-		return fmt.Errorf("nothing that was cut from %s is kept in %s (%s cannot be read)", p, dir, plural(broken, "end"))
+		return nothingCut(p, dir, broken)
 	}
 	return l.print(w, asJSON)
 }

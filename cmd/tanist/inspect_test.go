@@ -17,24 +17,33 @@ import (
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
-// What was cut from a former owner's log can be listed, and read record by record.
-func TestInspectShowsWhatWasCut(t *testing.T) {
-	dir, sim, p := t.TempDir(), exec.NewSim(1), ident.Partition{Incarnation: 7, Index: 2}
+// keepCut keeps batches as cut from a partition's log, and gives the data directory.
+func keepCut(t *testing.T, ends ...archive.End) (dir string) {
+	t.Helper()
+	dir, sim := t.TempDir(), exec.NewSim(1)
 	a := archive.Open(archive.Env{
 		Loop: sim.Node("n1", 1).Dedicated("evidence"), Clock: clock.NewSim(sim.Now, time.UnixMilli(0)), Trace: trace.Discard, FS: vfs.OS(), Dir: dir,
 		View: func(f func(*catalog.View)) { f(catalog.NewView()) },
 	})
+	for _, end := range ends {
+		a.Keep(end, func(kept bool) {
+			if !kept {
+				t.Error("not kept")
+			}
+		})
+		sim.RunFor(time.Second)
+	}
+	return dir
+}
+
+// What was cut from a former owner's log can be listed, and read record by record.
+func TestInspectShowsWhatWasCut(t *testing.T) {
 	var b batch.Builder
 	for _, body := range []string{"one", "two"} {
 		b.Add(batch.Run{Kind: batch.KindRecord, Count: 1, Producer: 3, First: 4}, batch.AppendRecord(nil, batch.RecordHeader{}, []byte(body)))
 	}
-	end := archive.End{Partition: p, Epoch: 3, From: 40, To: 42, Batches: []batch.Batch{b.Finish(p, 2, batch.Tail{Position: 40, Offset: 38}, 9)}}
-	a.Keep(end, func(kept bool) {
-		if !kept {
-			t.Error("not kept")
-		}
-	})
-	sim.RunFor(time.Second)
+	p := ident.Partition{Incarnation: 7, Index: 2}
+	dir := keepCut(t, archive.End{Partition: p, Epoch: 3, From: 40, To: 42, Batches: []batch.Batch{b.Finish(p, 2, batch.Tail{Position: 40, Offset: 38}, 9)}})
 	var out bytes.Buffer
 	all := inspected{Report: &storage.Report{}}
 	if err := all.addArchive(dir); err != nil {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -33,6 +35,7 @@ type publishOptions struct {
 	transient, mandatory bool
 	producer             string
 	firstSequence        int64
+	from                 string
 }
 
 func newPublish() *cobra.Command {
@@ -41,10 +44,15 @@ func newPublish() *cobra.Command {
 		Use: "publish QUEUE [BODY…]", SuggestFor: []string{"send", "put", "produce"}, Short: "Publish messages and wait for their confirms", Args: cobra.MinimumNArgs(1),
 		Long: `Publishes each BODY, or each line of standard input if there is none, or made-up bodies with --size, and waits until the broker has
 confirmed every one. The exit code is 0 only if it did. A QUEUE that is not there is an error; so is a message that an --exchange routes to no
-queue or stream, with --mandatory.`,
+queue or stream, with --mandatory.
+
+With --from it publishes the messages of a file that tanist inspect --export wrote, with their properties, to QUEUE and to nothing else that they
+were routed to; those that were settled are left out, and so is what bound them to their first publisher: user id, x-producer and x-sequence.
+With a --producer it can be repeated: what was stored is not stored again.`,
 		Example: `  tanist publish --declare queue hello world
   tanist publish --declare stream log < app.log
-  tanist publish jobs --count 100000 --size 1KiB`,
+  tanist publish jobs --count 100000 --size 1KiB
+  tanist publish jobs --from jobs.json --producer recovered`,
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1:]) },
 	}
 	o.amqpFlags.add(c)
@@ -64,6 +72,7 @@ queue or stream, with --mandatory.`,
 	p.BoolVar(&o.transient, "transient", false, "publish without delivery mode persistent")
 	p.BoolVar(&o.mandatory, "mandatory", false, "fail if no queue or stream takes a message (default where there is no --exchange)")
 	p.StringVar(&o.producer, "producer", "", "name of the producer: with it, a message published again under the same number is stored once")
+	p.StringVar(&o.from, "from", "", "publish the messages of this file, which tanist inspect --export wrote; - is standard input")
 	p.Int64Var(&o.firstSequence, "first-sequence", 1, "number of the first message of the producer")
 	return c
 }
@@ -93,10 +102,11 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 	if o.delay > 0 {
 		headers["x-delay"] = o.delay.Milliseconds()
 	}
-	next, err := o.bodies(c.InOrStdin(), bodies)
+	next, done, err := o.messages(c, bodies, headers)
 	if err != nil {
 		return err
 	}
+	defer done()
 	conn, ch, err := o.dial("tanist publish")
 	if err != nil {
 		return err
@@ -105,7 +115,7 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 	if err := o.declare.run(ch, queue); err != nil {
 		return err
 	}
-	p := &publisher{o: o, ch: ch, key: first(o.key, queue), headers: headers, began: time.Now(), slow: time.NewTicker(time.Second), queue: queue}
+	p := &publisher{o: o, ch: ch, key: first(o.key, queue), began: time.Now(), slow: time.NewTicker(time.Second), queue: queue}
 	defer p.slow.Stop()
 	err = p.run(c.Context(), next)
 	p.tally.Seconds = time.Since(p.began).Seconds()
@@ -131,6 +141,37 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 		return err
 	}
 	return p.incomplete()
+}
+
+// ofMessages are flags that say how messages are, which those of a file know themselves.
+var ofMessages = []string{"size", "count", "content-type", "header", "priority", "ttl", "delay", "transient"}
+
+// messages gives one message after another; nil ends them. done lets go of where they come from.
+func (o *publishOptions) messages(c *cobra.Command, bodies []string, headers amqp.Table) (next func() (*amqp.Publishing, error), done func(), err error) {
+	done = func() {}
+	if o.from == "" {
+		bodies, err := o.bodies(c.InOrStdin(), bodies)
+		return func() (*amqp.Publishing, error) {
+			body, err := bodies()
+			if body == nil || err != nil {
+				return nil, err
+			}
+			return o.message(body, headers), nil
+		}, done, err
+	}
+	for _, name := range ofMessages {
+		if c.Flags().Changed(name) || len(bodies) > 0 {
+			return nil, done, fmt.Errorf("--from publishes messages as they were: no BODY, and none of --%s", strings.Join(ofMessages, ", --"))
+		}
+	}
+	if o.from == "-" {
+		return exportedMessages(c.InOrStdin()), done, nil
+	}
+	f, err := os.Open(o.from)
+	if err != nil {
+		return nil, done, err
+	}
+	return exportedMessages(f), func() { _ = f.Close() }, nil // it was only read
 }
 
 // bodies gives one body after another; nil ends them.
@@ -179,13 +220,12 @@ func (o *publishOptions) bodies(in io.Reader, given []string) (func() ([]byte, e
 }
 
 type publisher struct {
-	o       *publishOptions
-	ch      *amqp.Channel
-	key     string
-	headers amqp.Table
-	tally   tally
-	began   time.Time
-	sent    []time.Time // when each was that has no outcome yet, in the order of publishing
+	o     *publishOptions
+	ch    *amqp.Channel
+	key   string
+	tally tally
+	began time.Time
+	sent  []time.Time // when each was that has no outcome yet, in the order of publishing
 
 	firstReturn amqp.Return
 
@@ -198,7 +238,7 @@ type publisher struct {
 	closed   chan *amqp.Error
 }
 
-func (p *publisher) run(ctx context.Context, next func() ([]byte, error)) error {
+func (p *publisher) run(ctx context.Context, next func() (*amqp.Publishing, error)) error {
 	if err := p.ch.Confirm(false); err != nil {
 		return refused(err)
 	}
@@ -208,11 +248,11 @@ func (p *publisher) run(ctx context.Context, next func() ([]byte, error)) error 
 	show := progress(&p.tally)
 	defer show.stop()
 	for {
-		body, err := next()
+		m, err := next()
 		if err != nil {
 			return err
 		}
-		if body == nil {
+		if m == nil {
 			break
 		}
 		for p.tally.Published-p.tally.Confirmed-p.tally.Nacked >= int64(p.o.inFlight) {
@@ -223,7 +263,7 @@ func (p *publisher) run(ctx context.Context, next func() ([]byte, error)) error 
 		if err := p.pace(ctx); err != nil {
 			return err
 		}
-		if err := p.send(ctx, body); err != nil {
+		if err := p.send(ctx, m); err != nil {
 			return p.why(err)
 		}
 		show.tick()
@@ -238,25 +278,27 @@ func (p *publisher) run(ctx context.Context, next func() ([]byte, error)) error 
 	return nil
 }
 
-func (p *publisher) send(ctx context.Context, body []byte) error {
-	m := amqp.Publishing{
-		Headers: p.headers, ContentType: p.o.contentType, Priority: p.o.priority, Body: body, DeliveryMode: amqp.Persistent,
-	}
-	if p.o.transient {
+// message is one with a body, as the flags say.
+func (o *publishOptions) message(body []byte, headers amqp.Table) *amqp.Publishing {
+	m := &amqp.Publishing{Headers: headers, ContentType: o.contentType, Priority: o.priority, Body: body, DeliveryMode: amqp.Persistent}
+	if o.transient {
 		m.DeliveryMode = amqp.Transient
 	}
-	if p.o.ttl > 0 {
-		m.Expiration = strconv.FormatInt(p.o.ttl.Milliseconds(), 10)
+	if o.ttl > 0 {
+		m.Expiration = strconv.FormatInt(o.ttl.Milliseconds(), 10)
 	}
+	return m
+}
+
+func (p *publisher) send(ctx context.Context, m *amqp.Publishing) error {
 	if p.o.producer != "" {
-		m.Headers = amqp.Table{"x-producer": p.o.producer, "x-sequence": p.o.firstSequence + p.tally.Published}
-		for k, v := range p.headers {
-			m.Headers[k] = v
-		}
+		headers := amqp.Table{"x-producer": p.o.producer, "x-sequence": p.o.firstSequence + p.tally.Published}
+		maps.Copy(headers, m.Headers)
+		m.Headers = headers
 	}
 	p.tally.Published++
 	p.sent = append(p.sent, time.Now())
-	return p.ch.PublishWithContext(ctx, p.o.exchange, p.key, p.o.mandatory, false, m)
+	return p.ch.PublishWithContext(ctx, p.o.exchange, p.key, p.o.mandatory, false, *m)
 }
 
 // count takes one confirm; ok false says that there will be none.

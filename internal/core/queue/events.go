@@ -132,3 +132,22 @@ func appendEvents(dst []byte, typ uint8, reason Reason, first uint64, runs []run
 	}
 	return dst, runs, count, first
 }
+
+// Gone calls f with each range of offsets of messages that an event took from its queue for good: settled, expired, dropped or purged. Other
+// events have none. end is the offset of the record that comes next in the log. It is for who reads a log beside its queue; the error is
+// ErrEvent.
+func Gone(typ uint8, body []byte, end uint64, f func(from, to uint64)) error {
+	if typ != EventGone {
+		return nil
+	}
+	e, err := parseEvent(typ, body)
+	for err == nil {
+		var r run
+		var ok bool
+		if r, ok, err = e.next(end); err != nil || !ok {
+			break
+		}
+		f(r.from, r.to)
+	}
+	return err
+}
