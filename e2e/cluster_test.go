@@ -140,6 +140,7 @@ type partition struct {
 		Node     string
 		Role     string
 		Position uint64
+		Reason   string
 	}
 }
 
