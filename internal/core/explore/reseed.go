@@ -65,7 +65,7 @@ func (w *world) imported(of, with int) bool {
 	o, c := w.nodes[of], w.mine(with)
 	c.log = o.log.at(o.copy.Confirmed())
 	c.disk.log, c.disk.snapshot, c.disk.importing = c.log, c.log, false
-	w.do(c, func(fx *partition.Effects) { c.copy.Imported(c.image(), fx) })
+	w.do(c, func(fx *partition.Effects) { c.copy.Imported(c.image(), nil, fx) }) // what is confirmed lies in every later history
 	w.tell("holds %s", c.log)
 	w.flush(c)
 	return true

@@ -312,13 +312,24 @@ func (c *Copy) Discard(position uint64) bool {
 // Importing reports whether the copy is being made of an image that is not complete.
 func (c *Copy) Importing() bool { return c.importing }
 
-// Imported tells that the image is complete that the copy is made of, or that it has not been begun, and what the copy is now. Its role stays.
-func (c *Copy) Imported(i Image, out *Effects) {
+// Imported tells that the image is complete that the copy is made of, or that it has not been begun, and what the copy is now. Its role stays. An
+// image ends with what its owner had not confirmed yet. Where the copy took up a later epoch while it held nothing, that may go beyond where the
+// history of that epoch began, by starts: it is cut then, before the copy follows.
+func (c *Copy) Imported(i Image, starts []catalog.HistoryStart, out *Effects) {
 	c.importing = false
 	c.tail, c.durable = i.Tail, i.Tail
 	if at := max(i.Head, i.Snapshot.Position); at > c.confirmed {
 		c.confirmed = at
 		*out = append(*out, Effect{Kind: Advanced, Epoch: c.epoch, Position: at})
+	}
+	if c.want != nil {
+		w := *c.want
+		c.want = &w // what is being saved was decided on a log that was empty: it is looked at again
+		return
+	}
+	if _, cut := CutTo(starts, c.tail, c.epoch); cut && (c.role == Follower || c.role == Learner) {
+		c.want = &Assignment{Epoch: c.epoch, Role: c.role, Starts: starts, Sets: c.sets}
+		c.proceed(out)
 	}
 }
 

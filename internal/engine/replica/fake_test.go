@@ -285,6 +285,9 @@ func (l *fakeLog) Oldest(max int) []partition.BatchInfo {
 }
 
 func (l *fakeLog) Delete(done func(error)) {
+	if l.deleted {
+		panic("the copy is deleted twice")
+	}
 	l.deleted = true
 	l.write(func() { delete(l.s.d.copies, l.c.image.Partition) }, done)
 }

@@ -188,7 +188,7 @@ func (r *replica) imageChunk(m protocol.ImageChunk) {
 // chunkTaken tells the owner what became of a chunk.
 func (r *replica) chunkTaken(images Images, m protocol.ImageChunk, err error) {
 	if err != nil && m.Over > 0 && !r.log.Image().Importing {
-		r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) }) // the log is there as it was
+		r.isImported() // the log is there as it was
 	}
 	if !r.follows() || r.copy.Epoch() != m.Epoch {
 		if err == nil && images.Importing() == nil && r.copy.Damaged() == "" {
@@ -219,5 +219,9 @@ func (r *replica) imported() {
 
 func (r *replica) holdsImage() {
 	r.unload() // the state was that of an empty log
-	r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), fx) })
+	r.isImported()
+}
+
+func (r *replica) isImported() {
+	r.step(func(fx *partition.Effects) { r.copy.Imported(r.log.Image(), r.want.Starts, fx) })
 }

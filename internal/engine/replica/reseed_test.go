@@ -435,3 +435,42 @@ func size(msg any) int64 {
 	}
 	return n
 }
+
+// An image is complete at any moment around the one at which its copy leaves. Named again it knows what it holds, and learns on from there: one that
+// took itself for empty would be sent an image again, and again refuse it.
+func TestAnImageThatIsCompleteAsItsCopyLeaves(t *testing.T) {
+	left := 0
+	for at := range 120 {
+		g, c := behind(t, 47)
+		n3 := g.nodes[2]
+		n3.restart()
+		g.run(3 + at)
+		importing := n3.disk.copies[part].in != nil
+		n3.disk.stuck = true // what it was sent becomes durable after it has left
+		g.run(1)
+		a := *g.assignment()
+		stayed := a.Followers
+		a.Version++
+		a.Followers = stayed[:1]
+		g.assign(a)
+		g.run(1)
+		n3.disk.stuck = false
+		n3.store.run()
+		g.run(20)
+		if importing && n3.disk.copies[part].in == nil {
+			left++
+		}
+		a.Version++
+		a.Learners = stayed[1:]
+		g.assign(a)
+		c.publish("more")
+		g.run(2500)
+		if s := n3.status(); s.State != Serving || s.Role != "learner" && s.Role != "follower" {
+			t.Fatalf("left after %d ms, and named again: %+v", at, s)
+		}
+		g.same(0, 1, 2)
+	}
+	if left == 0 {
+		t.Error("no image was completed as its copy had left")
+	}
+}
