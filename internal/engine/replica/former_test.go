@@ -148,6 +148,8 @@ func TestAFormerCopyIsNamedAgainAsItGoes(t *testing.T) {
 		if n3.m.find(part) == nil || n3.disk.copies[part] == nil {
 			t.Fatal("its deletion is done")
 		}
+		g.hold("20s") // it is looked at again
+		g.run(5)
 		if then != "named last" {
 			g.say([]int{2}, []int{3})
 			g.run(20)
