@@ -315,7 +315,8 @@ func (m *Machine) claim(gateway, epoch uint64, claims []Claim) {
 	}
 }
 
-// ReleaseGateway ends a gateway: its consumers go, what it holds is released (staged as returns, counted).
+// ReleaseGateway ends a gateway: its consumers go, what it holds is released (staged as returns, counted). Before Claimed that waits until then:
+// another gateway may claim the same, and have the better right to it.
 func (m *Machine) ReleaseGateway(gateway uint64, now int64) {
 	had := false
 	m.o.forgetAwaited(gateway)
@@ -325,14 +326,24 @@ func (m *Machine) ReleaseGateway(gateway uint64, now int64) {
 			had = true
 		}
 	}
+	if m.o.claiming {
+		m.o.released = append(m.o.released, gateway)
+	} else {
+		m.giveBack(gateway)
+	}
+	m.tidyConsumers(gateway)
+	if had {
+		m.left(now)
+	}
+}
+
+// giveBack releases what a gateway holds that has ended.
+func (m *Machine) giveBack(gateway uint64) {
 	m.eachHeld(gateway, func(c *consumer, p *page, i int) {
 		m.o.drop(c, p, i>>6, 1<<(i&63))
 		m.back(p, i)
 	})
 	m.tidyConsumers(gateway)
-	if had {
-		m.left(now)
-	}
 }
 
 // tidyConsumers forgets those of a gateway that hold nothing any more.

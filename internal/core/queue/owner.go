@@ -25,6 +25,7 @@ type owner struct {
 	exclusive uint32 // slot of the exclusive consumer
 	held      uint64
 	claimants map[uint64]uint64 // while claiming: epoch of the owner that each gateway which claims had its last stream to
+	released  []uint64          // while claiming: gateways that have ended, and still hold what they claimed
 	unused    int64             // since when; counts while nobody is subscribed
 
 	inherited uint64 // offsets below may have been delivered by an earlier owner
@@ -208,7 +209,11 @@ func (o *owner) shorter(size uint32) {
 // Claimed says that every gateway that may hold something of an earlier owner's has attached, or had its time to. Until then all that
 // is not claimed looks ready, and may be in a client's hands.
 func (m *Machine) Claimed() {
-	m.o.claiming, m.o.claimants = false, nil
+	ended := m.o.released
+	m.o.claiming, m.o.claimants, m.o.released = false, nil, nil
+	for _, gateway := range ended {
+		m.giveBack(gateway)
+	}
 	if a := m.o.audience; a != nil {
 		a.awaited = nil
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/ident"
 	. "github.com/tanist/tanist/internal/core/queue"
 )
 
@@ -60,8 +61,6 @@ func TestTimesOfWhatWentTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestNothingEndsBeforeTheClaimsAreIn: what an earlier owner had handed out looks ready to a new one until the gateways have said what
-// they hold. Neither a length limit nor a purge may take it from them.
 // A gateway that an owner in between did not hear of claims what that one has handed to another since, and may come first.
 func TestTheLaterDeliveryIsClaimed(t *testing.T) {
 	for _, first := range []uint64{1, 2} {
@@ -80,6 +79,36 @@ func TestTheLaterDeliveryIsClaimed(t *testing.T) {
 	}
 }
 
+// A gateway that is lost before all claims are in has not given back what another may have the better right to.
+func TestWhoLeavesBeforeTheClaimsAreInGivesBackWhatIsStillIts(t *testing.T) {
+	m := New(Settings{})
+	for at := range uint64(2) {
+		m.ApplyRecord(at, batch.RecordHeader{Size: 1}, 1)
+	}
+	m.Promote(1)
+	m.Attach(1, 1, []Claim{{1, 0}, {1, 1}}, nil, 1)
+	m.ReleaseGateway(1, 1)
+	m.Attach(2, 2, []Claim{{1, 0}}, nil, 1)
+	m.Claimed()
+	if n := m.Settle(Holder{Gateway: 2, Consumer: 1}, 0, 0, Accept); n != 1 {
+		t.Error("who was given the message last does not hold it")
+	}
+	var b batch.Builder
+	payload, count := m.TakeEvents()
+	b.Add(batch.Run{Kind: batch.KindEvent, Count: count}, payload)
+	if err := m.ApplyBatch(b.Finish(ident.Partition{}, 1, batch.Tail{}, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if c := m.Counts(); c.Ready != 1 || c.Messages != 1 || c.Unsettled != 0 {
+		t.Errorf("%+v", c)
+	}
+	if a, _, ok := m.Get(3, true, 1); !ok || a.Offset != 1 || a.Count != 1 {
+		t.Errorf("the other one is %+v", a)
+	}
+}
+
+// TestNothingEndsBeforeTheClaimsAreIn: what an earlier owner had handed out looks ready to a new one until the gateways have said what
+// they hold. Neither a length limit nor a purge may take it from them.
 func TestNothingEndsBeforeTheClaimsAreIn(t *testing.T) {
 	one := int64(1)
 	m := New(Settings{MaxLength: &one})

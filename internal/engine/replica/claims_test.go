@@ -196,3 +196,48 @@ func TestNothingIsKeptOfTheGatewaysOfANodeThatLeaves(t *testing.T) {
 		t.Errorf("%+v, %d producers", s, known())
 	}
 }
+
+// A gateway that was away while an owner in between handed on what it held comes first to the next owner, claims that, and gives it back, or is lost.
+// Who has it now comes later, and accepts it: that counts.
+func TestWhatIsSaidBeforeTheClaimsAreInWaitsForThem(t *testing.T) {
+	for _, how := range []string{"requeues", "rejects", "is lost"} {
+		w := newWorld(t, 1)
+		dlx := "dlx"
+		w.declare(catalog.Queue, &queue.Settings{DeadLetterExchange: &dlx}, nil)
+		stale, now := w.gateway(0), w.gateway(1)
+		stale.id.Node = "n2"
+		now.attach(1)
+		now.publish("a")
+		w.settle()
+		w.claim = []protocol.Gateway{stale.id, now.id}
+		w.transition()
+		w.transition()
+		claims := func(g *fakeGateway, epoch uint64) {
+			g.stream += 5
+			g.send(protocol.Attach{To: g.to(), Reply: g, Producer: g.prod, First: g.next, Epoch: epoch, Claims: []protocol.Claim{{Consumer: 1, Offset: 0}}})
+			w.settle()
+		}
+		claims(stale, 1)
+		w.disk.stuck = true // what follows from it is still on its way
+		switch how {
+		case "requeues":
+			stale.settleOne(1, 0, protocol.Requeue)
+		case "rejects":
+			stale.settleOne(1, 0, protocol.Reject)
+		case "is lost":
+			w.m.PeerGone("n2")
+		}
+		w.settle()
+		claims(now, 2)
+		now.settleOne(1, 0, protocol.Accept)
+		w.disk.stuck = false
+		w.store.run()
+		w.sim.RunFor(claimsWindow*time.Millisecond + 20*time.Millisecond)
+		if got := take[protocol.Settled](now); len(got) == 0 {
+			t.Errorf("%s: the accept is not answered", how)
+		}
+		if s := w.status(); s.Ready != 0 || s.Unsettled != 0 || s.DeadLetters != 0 || w.m.find(part).side.(*queueSide).m.Counts().Messages != 0 {
+			t.Errorf("%s: what was accepted is still there: %+v", how, s)
+		}
+	}
+}

@@ -217,7 +217,9 @@ func (r *replica) Receive(msg any) {
 		r.lane.flights--
 		r.step(r.copy.AppendDone)
 	case protocol.Settle:
-		r.settle(m)
+		if !r.early(msg) {
+			r.settle(m)
+		}
 	case protocol.Credit:
 		if !r.early(msg) {
 			r.credit(m)
@@ -261,14 +263,14 @@ func (r *replica) Receive(msg any) {
 	}
 }
 
-// early keeps what cannot be done before the claims are in, and reports whether it did: what would count, drop or hand out messages waits
-// until it is known which of them are in clients' hands, and a consumer that is new lets those first that owners before had taken.
+// early keeps what cannot be done before the claims are in, and reports whether it did: what would count, drop, settle or hand out messages waits
+// until it is known which of them are in whose clients' hands, and a consumer that is new lets those first that owners before had taken.
 func (r *replica) early(msg any) bool {
 	if r.phase != claiming {
 		return false
 	}
 	switch m := msg.(type) {
-	case protocol.Get, protocol.Purge, protocol.Stats, protocol.Close, protocol.Credit:
+	case protocol.Get, protocol.Purge, protocol.Stats, protocol.Close, protocol.Credit, protocol.Settle:
 	case protocol.Subscribe:
 		if r.awaited(&m.To, m.Consumer) {
 			return false
