@@ -138,7 +138,7 @@ func (c *Consensus) issue() {
 }
 
 // write gives a write to the log in pieces that fit a group of the journal. That they are not durable together does no harm: the
-// hard state comes first, and each piece continues the one before.
+// hard state comes first, with no more committed than the log goes with its piece, and each piece continues the one before.
 func (c *Consensus) write(w *write, entries []catalog.LogEntry) {
 	hard, seq := w.hard, w.seq
 	w.hard = nil
@@ -149,9 +149,26 @@ func (c *Consensus) write(w *write, entries []catalog.LogEntry) {
 			n++
 		}
 		w.left++
+		if n < len(entries) && hard != nil {
+			hard = c.committedTo(hard, entries[n-1].Index)
+		}
 		c.env.Log.Append(hard, entries[:n:n], func(err error) { c.box.Post(appended{seq, err}) })
 		hard, entries = nil, entries[n:]
 	}
+}
+
+// committedTo is a hard state whose commit index is not beyond an entry.
+func (c *Consensus) committedTo(hard []byte, index uint64) []byte {
+	h := &raftpb.HardState{}
+	err := proto.Unmarshal(hard, h)
+	if err == nil && h.GetCommit() > index {
+		h.Commit = new(index)
+		hard, err = proto.Marshal(h)
+	}
+	if err != nil {
+		c.fail(fmt.Errorf("consensus: the hard state of an append in pieces: %w", err))
+	}
+	return hard
 }
 
 func (c *Consensus) receiveAppended(m appended) {

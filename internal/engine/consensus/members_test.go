@@ -300,6 +300,38 @@ func TestLaggingFollower(t *testing.T) {
 	}
 }
 
+// A follower that lags is sent much at once, committed already. A crash between any two pieces of its append leaves a log that it can start from.
+func TestCrashAsAFollowerCatchesUpInPieces(t *testing.T) {
+	for kept := 0; ; kept++ {
+		cl := newCluster(t, 11)
+		cl.snapshot = 64 << 20
+		cl.grow(3)
+		l := cl.leader()
+		m := cl.members[(slices.Index(cl.members, l)+1)%3]
+		cl.sever(m, false)
+		for i := range 8 {
+			name := fmt.Sprint("big", i)
+			cl.propose(l, catalog.PutSetting(name, strings.Repeat("x", 200<<10), 0), func(r catalog.Result) {
+				cl.settled[name] = fact{true, r.Items[0].Object.(*catalog.Setting).Version}
+			})
+		}
+		cl.await("outcomes", time.Second, func() bool { return cl.open == 0 })
+		m.log.stalled = true
+		clear(m.cut)
+		for _, o := range cl.members {
+			clear(o.cut)
+		}
+		cl.await("an append in pieces", 5*time.Second, func() bool { return len(m.log.pending) >= 2 })
+		if kept > len(m.log.pending) {
+			return
+		}
+		m.crash(kept)
+		m.start()
+		cl.heal()
+		cl.await("peace", 10*time.Second, func() bool { return cl.alike() })
+	}
+}
+
 // A crash at every step of joining, and of being sent a snapshot after that, with any part of what was on its way to the disk kept.
 func TestCrashAtEveryStepOfASnapshot(t *testing.T) {
 	cases := 0
