@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -30,7 +31,8 @@ type ring struct {
 	cqMask          uint32
 	cqes            []completion
 
-	p []byte // what is being written: it is kept here, and on no goroutine's stack, for as long as the kernel reads it
+	p     []byte // what is being written: it is kept here, and on no goroutine's stack, for as long as the kernel reads it
+	tasks uint64 // submitted so far; each completion says which one it is of
 }
 
 // submission is struct io_uring_sqe, as far as it is used here.
@@ -75,10 +77,11 @@ const (
 	ringSize                   = 4
 )
 
-// What a completion is of.
+// What a completion is of: the lowest bits of its userData; above them is the number of the task.
 const (
-	ofWrite uint64 = 1
-	ofSync  uint64 = 2
+	ofWrite  uint64 = 1
+	ofSync   uint64 = 2
+	whatBits        = 2
 )
 
 var (
@@ -143,11 +146,16 @@ func (r *ring) close() error {
 	return err
 }
 
-// submit gives the kernel a chain. It fails with errNotTaken where none of it was taken, and with errLost where a part was.
+// submit gives the kernel a chain, as one task. It fails with errNotTaken where none of it was taken, and with errLost where a part was.
+//
+// The kernel reads the entries once it sees the tail behind them, and what it has written once the head says so; both are atomic stores, which
+// no access before them passes. The tail and the head that are read plainly are this side's own.
 func (r *ring) submit(fd uintptr, chain ...submission) error {
+	r.tasks++
 	tail := *r.sqTail
 	for i, s := range chain {
 		at := (tail + uint32(i)) & r.sqMask
+		s.userData |= r.tasks << whatBits
 		r.sqes[at], r.sqArray[at] = s, at
 	}
 	atomic.StoreUint32(r.sqTail, tail+uint32(len(chain)))
@@ -167,7 +175,8 @@ func (r *ring) submit(fd uintptr, chain ...submission) error {
 	}
 }
 
-// result waits for a completion.
+// result waits for the completion of the task submitted last. One of an earlier task fails with errLost: it would be taken for the word that
+// this task is done, and nothing else of this ring can be believed either.
 func (r *ring) result() (completion, error) {
 	if err := r.raw.Read(r.done); err != nil {
 		return completion{}, errors.Join(errLost, err)
@@ -175,6 +184,10 @@ func (r *ring) result() (completion, error) {
 	head := *r.cqHead
 	c := r.cqes[head&r.cqMask]
 	atomic.StoreUint32(r.cqHead, head+1)
+	if c.userData>>whatBits != r.tasks {
+		return completion{}, fmt.Errorf("%w: a completion of task %d came for task %d", errLost, c.userData>>whatBits, r.tasks)
+	}
+	c.userData &= 1<<whatBits - 1
 	return c, nil
 }
 

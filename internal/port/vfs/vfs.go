@@ -2,7 +2,8 @@
 //
 // It has three forms: the operating system's files; files in memory with honest sync semantics, which can crash to any
 // state that a kernel may leave behind; and a wrapper that injects faults into either. The interface is what a log-structured
-// store needs and no more. Nothing in core may import this package. Only the standard library may come in.
+// store needs and no more. Nothing in core may import this package. Only the standard library may come in, and
+// golang.org/x/sys for the memory that io_uring shares with the kernel.
 package vfs
 
 import (
