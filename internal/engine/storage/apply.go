@@ -5,6 +5,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // applyBatch takes a batch that continues the log, placed in a file. The copy's lock is held.
@@ -22,25 +23,25 @@ func entryOf(b batch.Batch, link batch.Link, at int64) entry {
 
 // apply takes what a frame says into the index, when it is written and when it is replayed. Batches that continue a log are taken by
 // applyBatch and replayBatch; o is nil in replay.
-func (s *Store) apply(f *logFile, at int64, fr frame, o *op) error {
-	switch fr.typ {
-	case frameEntries:
+func (s *Store) apply(f *logFile, at int64, fr layout.Frame, o *op) error {
+	switch fr.Typ {
+	case layout.FrameEntries:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.applyMeta(fr.body)
-	case frameRelease:
+		return s.applyMeta(fr.Body)
+	case layout.FrameRelease:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.applyRelease(fr.body)
-	case frameWitness, frameScrub, frameCheckpoint, frameCheckEnd, frameFooter, frameFooterEnd:
+		return s.applyRelease(fr.Body)
+	case layout.FrameWitness, layout.FrameScrub, layout.FrameCheckpoint, layout.FrameCheckEnd, layout.FrameFooter, layout.FrameFooterEnd:
 		return nil
 	}
 	c := s.copyOf(fr, o)
 	if c == nil {
-		if fr.typ == frameDelete {
+		if fr.Typ == layout.FrameDelete {
 			return nil
 		}
-		return fmt.Errorf("%w: a %s frame of a copy that is not there: %s", errBody, fr.typ, fr.part)
+		return fmt.Errorf("%w: a %s frame of a copy that is not there: %s", layout.ErrBody, fr.Typ, fr.Part)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,44 +49,44 @@ func (s *Store) apply(f *logFile, at int64, fr frame, o *op) error {
 }
 
 // copyOf is the copy that a frame is of. A deleted one leaves the store with its frame, one that is created in replay comes with it.
-func (s *Store) copyOf(fr frame, o *op) *Copy {
+func (s *Store) copyOf(fr layout.Frame, o *op) *Copy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.copies[fr.part]
+	c := s.copies[fr.Part]
 	if o != nil && o.c != nil {
-		if fr.typ == frameDelete && c == o.c {
-			delete(s.copies, fr.part)
+		if fr.Typ == layout.FrameDelete && c == o.c {
+			delete(s.copies, fr.Part)
 		}
 		return o.c
 	}
 	switch {
-	case fr.typ == frameDelete:
-		delete(s.copies, fr.part)
-	case fr.typ == frameCreate && c == nil:
-		c = &Copy{s: s, part: fr.part}
-		s.copies[fr.part] = c
+	case fr.Typ == layout.FrameDelete:
+		delete(s.copies, fr.Part)
+	case fr.Typ == layout.FrameCreate && c == nil:
+		c = &Copy{s: s, part: fr.Part}
+		s.copies[fr.Part] = c
 	}
 	return c
 }
 
-func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
-	d := decoder{p: fr.body}
-	switch fr.typ {
-	case frameMoved, frameImport:
-		return c.applyMoved(f, at, fr.body, o)
-	case frameCreate, frameDelete:
-		if fr.typ == frameDelete {
+func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr layout.Frame, o *op) error {
+	d := layout.Decoder{P: fr.Body}
+	switch fr.Typ {
+	case layout.FrameMoved, layout.FrameImport:
+		return c.applyMoved(f, at, fr.Body, o)
+	case layout.FrameCreate, layout.FrameDelete:
+		if fr.Typ == layout.FrameDelete {
 			c.forgetAll()
 			s.r.wantReclaim()
 		}
-	case framePromise:
-		c.promise = max(c.promise, d.u64())
-	case frameRole:
-		c.roleEpoch, c.role = d.u64(), partition.Role(d.u8())
-	case frameCut:
-		to := d.tail()
-		if d.bad {
-			return errBody
+	case layout.FramePromise:
+		c.promise = max(c.promise, d.U64())
+	case layout.FrameRole:
+		c.roleEpoch, c.role = d.U64(), partition.Role(d.U8())
+	case layout.FrameCut:
+		to := d.Tail()
+		if d.Bad {
+			return layout.ErrBody
 		}
 		if err := c.truncate(to, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) }); err != nil {
 			return err
@@ -98,36 +99,36 @@ func (s *Store) applyTo(c *Copy, f *logFile, at int64, fr frame, o *op) error {
 		if to.Position == 0 {
 			c.head, c.pending = 0, nil // it is an empty copy, and may be made of an image
 		}
-	case frameDropHead:
-		below := d.u64()
-		if d.bad {
-			return errBody
+	case layout.FrameDropHead:
+		below := d.U64()
+		if d.Bad {
+			return layout.ErrBody
 		}
 		c.head = max(c.head, min(below, c.logged.Position))
 		c.forgetBelow(c.head)
 		s.r.wantReclaim()
 		return c.dropBelow(c.head, func(sp *span) ([]entry, error) { return s.entries(c.part, sp) })
-	case frameImage:
+	case layout.FrameImage:
 		c.beginImport()
 		s.r.wantReclaim()
-	case frameChunk:
-		return c.applyChunk(fr.body, o != nil)
-	case framePages:
+	case layout.FrameChunk:
+		return c.applyChunk(fr.Body, o != nil)
+	case layout.FramePages:
 		c.pending = nil
-	case framePage:
-		return c.applyPage(f, at, fr.body)
-	case framePageMoved:
-		return c.applyPageMoved(f, at, fr.body)
-	case frameSnapshot:
-		return c.applySnapshot(fr.body)
-	case frameDamage:
+	case layout.FramePage:
+		return c.applyPage(f, at, fr.Body)
+	case layout.FramePageMoved:
+		return c.applyPageMoved(f, at, fr.Body)
+	case layout.FrameSnapshot:
+		return c.applySnapshot(fr.Body)
+	case layout.FrameDamage:
 		if c.damaged == "" {
-			c.damaged = string(fr.body)
+			c.damaged = string(fr.Body)
 		}
 	default:
-		return fmt.Errorf("%w: type %s", errBody, fr.typ)
+		return fmt.Errorf("%w: type %s", layout.ErrBody, fr.Typ)
 	}
-	return d.err()
+	return d.Err()
 }
 
 func (c *Copy) forgetAll() {
@@ -155,10 +156,10 @@ func (c *Copy) applyMoved(f *logFile, at int64, body []byte, o *op) error {
 
 // applyRelease drops what copies still point to in a file that holds nothing that must be kept.
 func (s *Store) applyRelease(body []byte) error {
-	d := decoder{p: body}
-	generation := d.u32()
-	if d.bad {
-		return errBody
+	d := layout.Decoder{P: body}
+	generation := d.U32()
+	if d.Bad {
+		return layout.ErrBody
 	}
 	for _, c := range s.copies {
 		c.mu.Lock()

@@ -8,11 +8,12 @@ import (
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // breakFrames turns a bit in frames of the newest file, in the body or in the head.
-func (b *box) breakFrames(head bool, which func(frame) bool) (broken int) {
+func (b *box) breakFrames(head bool, which func(layout.Frame) bool) (broken int) {
 	b.t.Helper()
 	f := b.s.newest()
 	b.kill()
@@ -22,13 +23,13 @@ func (b *box) breakFrames(head bool, which func(frame) bool) (broken int) {
 	}
 	p := make([]byte, b.opt.FileSize)
 	n, _ := file.ReadAt(p, 0)
-	for at := int64(headerSize); ; {
-		fr, err := parseFrame(p[at:n])
+	for at := int64(layout.HeaderSize); ; {
+		fr, err := layout.ParseFrame(p[at:n])
 		if err != nil {
 			break
 		}
 		if which(fr) {
-			i := at + frameHead
+			i := at + layout.FrameHead
 			if head {
 				i = at + 24
 			}
@@ -37,7 +38,7 @@ func (b *box) breakFrames(head bool, which func(frame) bool) (broken int) {
 			}
 			broken++
 		}
-		at += int64(fr.size)
+		at += int64(fr.Size)
 	}
 	if broken == 0 {
 		b.t.Fatal("nothing was broken")
@@ -51,10 +52,10 @@ func (b *box) breakFrames(head bool, which func(frame) bool) (broken int) {
 // TestABrokenFrameHurtsWhomItIsOf: also where the head is broken, and only a witness says whose it was.
 func TestABrokenFrameHurtsWhomItIsOf(t *testing.T) {
 	for _, head := range []bool{false, true} {
-		for name, which := range map[string]func(frame) bool{
-			"entries": func(f frame) bool { return f.typ == frameEntries },
-			"create":  func(f frame) bool { return f.typ == frameCreate && f.part.Incarnation == 1 },
-			"batch":   func(f frame) bool { return f.typ == frameBatch && f.part.Incarnation == 1 },
+		for name, which := range map[string]func(layout.Frame) bool{
+			"entries": func(f layout.Frame) bool { return f.Typ == layout.FrameEntries },
+			"create":  func(f layout.Frame) bool { return f.Typ == layout.FrameCreate && f.Part.Incarnation == 1 },
+			"batch":   func(f layout.Frame) bool { return f.Typ == layout.FrameBatch && f.Part.Incarnation == 1 },
 		} {
 			if name == "create" && !head {
 				continue // it has no body
@@ -129,11 +130,11 @@ func (f *slowFile) Sync() error {
 // TestTheScrubFindsAFlippedBit in a full file: in a batch's body or head, or in a snapshot's page; and it goes on where it was after a
 // restart.
 func TestTheScrubFindsAFlippedBit(t *testing.T) {
-	for name, which := range map[string]func(frame) bool{
-		"batch": func(f frame) bool { return f.typ == frameBatch && f.part.Incarnation == 1 },
-		"page":  func(f frame) bool { return f.typ == framePage },
+	for name, which := range map[string]func(layout.Frame) bool{
+		"batch": func(f layout.Frame) bool { return f.Typ == layout.FrameBatch && f.Part.Incarnation == 1 },
+		"page":  func(f layout.Frame) bool { return f.Typ == layout.FramePage },
 	} {
-		for _, at := range []int64{24, frameHead + 100} {
+		for _, at := range []int64{24, layout.FrameHead + 100} {
 			t.Run(fmt.Sprintf("%s at %d", name, at), func(t *testing.T) {
 				b := newBox(t, Options{CacheBytes: 1, ScrubChunk: 16 << 10, ScrubEvery: time.Hour})
 				l, whole := b.log(1), b.log(2)
@@ -166,16 +167,16 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 }
 
 // flipInFull turns a bit in the first frame of some kind in a full file.
-func (b *box) flipInFull(which func(frame) bool, off int64) {
+func (b *box) flipInFull(which func(layout.Frame) bool, off int64) {
 	b.t.Helper()
 	for _, f := range b.s.files[:len(b.s.files)-1] {
 		w, err := f.window()
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		for at := int64(headerSize); ; {
+		for at := int64(layout.HeaderSize); ; {
 			fr, err := w.frameAt(at)
-			if err != nil || fr.typ == frameFooterEnd {
+			if err != nil || fr.Typ == layout.FrameFooterEnd {
 				break
 			}
 			if which(fr) {
@@ -189,7 +190,7 @@ func (b *box) flipInFull(which func(frame) bool, off int64) {
 				}
 				return
 			}
-			at += int64(fr.size)
+			at += int64(fr.Size)
 		}
 	}
 	b.t.Fatal("no such frame")
@@ -205,7 +206,7 @@ func TestTheScrubRemembersItsPlace(t *testing.T) {
 	b.restart()
 	b.sim.RunFor(75 * time.Second) // a MiB a second, and the place is noted every 64 MiB
 	had := b.s.w.scrub
-	if had.generation < 2 || b.s.files[0].generation == had.generation {
+	if had.Generation < 2 || b.s.files[0].generation == had.Generation {
 		t.Fatalf("the scrub came to %+v", had)
 	}
 	for range 2 {
@@ -215,7 +216,7 @@ func TestTheScrubRemembersItsPlace(t *testing.T) {
 		}
 	}
 	b.sim.RunFor(10 * time.Second)
-	if got := b.s.r.scrub; got.generation < had.generation || got == had {
+	if got := b.s.r.scrub; got.Generation < had.Generation || got == had {
 		t.Fatalf("the scrub is at %+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
@@ -171,7 +172,7 @@ func TestCompareDamage(t *testing.T) {
 	k := newCopies(t, 2)
 	k.extend(1, 200, 0, 1)
 	k.same()
-	x := k.rigs[1].frames(k.rigs[1].logFiles()[0], frameBatch)
+	x := k.rigs[1].frames(k.rigs[1].logFiles()[0], layout.FrameBatch)
 	p, err := os.ReadFile(x.file)
 	if err != nil {
 		t.Fatal(err)

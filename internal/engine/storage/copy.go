@@ -8,6 +8,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // Copy is one copy of a partition's log. It has no goroutine and no file of its own. Its methods may be called from any loop. What an
@@ -80,7 +81,7 @@ func (c *Copy) Append(b batch.Batch, link batch.Link, urgent bool, done func(err
 	}
 	c.tail = c.tail.After(b, link)
 	c.newest = append(c.newest, b)
-	c.s.w.enqueue(op{typ: frameBatch, c: c, b: b, link: link, done: done}, urgent)
+	c.s.w.enqueue(op{typ: layout.FrameBatch, c: c, b: b, link: link, done: done}, urgent)
 	c.mu.Unlock()
 }
 
@@ -99,17 +100,17 @@ func (c *Copy) usable() error {
 
 // SetPromise logs the highest epoch that the copy has vowed to obey. What the copy had staged before is durable before it.
 func (c *Copy) SetPromise(epoch uint64, done func(error)) {
-	c.control(op{typ: framePromise, c: c, body: appendU64(nil, epoch), done: done}, true)
+	c.control(op{typ: layout.FramePromise, c: c, body: layout.AppendU64(nil, epoch), done: done}, true)
 }
 
 // SetRole logs the role that the copy has in an epoch.
 func (c *Copy) SetRole(r partition.Role, epoch uint64, done func(error)) {
-	c.control(op{typ: frameRole, c: c, body: append(appendU64(nil, epoch), byte(r)), done: done}, true)
+	c.control(op{typ: layout.FrameRole, c: c, body: append(layout.AppendU64(nil, epoch), byte(r)), done: done}, true)
 }
 
 // DropHead drops whole batches below a position, for ever.
 func (c *Copy) DropHead(below uint64, done func(error)) {
-	c.control(op{typ: frameDropHead, c: c, body: appendU64(nil, below), done: done}, false)
+	c.control(op{typ: layout.FrameDropHead, c: c, body: layout.AppendU64(nil, below), done: done}, false)
 }
 
 func (c *Copy) control(o op, urgent bool) {
@@ -133,7 +134,7 @@ func (c *Copy) Delete(done func(error)) {
 	}
 	c.deleted = true
 	c.newest = nil
-	c.s.w.enqueue(op{typ: frameDelete, c: c, done: done}, false)
+	c.s.w.enqueue(op{typ: layout.FrameDelete, c: c, done: done}, false)
 	c.mu.Unlock()
 }
 
@@ -154,7 +155,7 @@ func (c *Copy) Cut(to batch.Tail, done func(error)) {
 	n := sort.Search(len(c.newest), func(i int) bool { return c.newest[i].Position >= to.Position })
 	clear(c.newest[n:])
 	c.newest = c.newest[:n]
-	c.s.w.enqueue(op{typ: frameCut, c: c, body: appendTail(nil, to), done: done}, true)
+	c.s.w.enqueue(op{typ: layout.FrameCut, c: c, body: layout.AppendTail(nil, to), done: done}, true)
 	c.mu.Unlock()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
@@ -55,7 +56,7 @@ func (r *rig) logFiles() (used []string) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if _, err := parseFileHeader(p); err == nil {
+		if _, err := layout.ParseFileHeader(p); err == nil {
 			used = append(used, n)
 		}
 	}
@@ -68,29 +69,29 @@ func generationOf(t testing.TB, name string) uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := parseFileHeader(p)
+	h, err := layout.ParseFileHeader(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h.generation
+	return h.Generation
 }
 
 // frames finds the first stretch of frames of some types in a file.
-func (r *rig) frames(name string, types ...frameType) target {
+func (r *rig) frames(name string, types ...layout.FrameType) target {
 	r.t.Helper()
 	p, err := os.ReadFile(name)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for at := int64(headerSize); ; {
-		fr, err := parseFrame(p[at:])
+	for at := int64(layout.HeaderSize); ; {
+		fr, err := layout.ParseFrame(p[at:])
 		if err != nil {
 			r.t.Fatalf("no frame of %v in %s", types, name)
 		}
-		if slices.Contains(types, fr.typ) {
-			return target{name, at, at + int64(fr.size)}
+		if slices.Contains(types, fr.Typ) {
+			return target{name, at, at + int64(fr.Size)}
 		}
-		at += int64(fr.size)
+		at += int64(fr.Size)
 	}
 }
 
@@ -98,9 +99,9 @@ func (r *rig) targets() map[string]target {
 	files := r.logFiles()
 	last, first := files[len(files)-1], files[0]
 	return map[string]target{
-		"current file": {last, 0, 0}, "full file": {first, 0, 0}, "footer": r.frames(first, frameFooter, frameFooterEnd),
-		"checkpoint": r.frames(last, frameCheckpoint, frameCheckEnd), "snapshot page": r.frames(first, framePage),
-		"store id": {filepath.Join(r.dir, identityName), 0, 0}, "batch in the middle": r.frames(first, frameBatch),
+		"current file": {last, 0, 0}, "full file": {first, 0, 0}, "footer": r.frames(first, layout.FrameFooter, layout.FrameFooterEnd),
+		"checkpoint": r.frames(last, layout.FrameCheckpoint, layout.FrameCheckEnd), "snapshot page": r.frames(first, layout.FramePage),
+		"store id": {filepath.Join(r.dir, identityName), 0, 0}, "batch in the middle": r.frames(first, layout.FrameBatch),
 	}
 }
 
@@ -237,7 +238,7 @@ func (r *rig) readWhole(c *Copy, l *log) error {
 func TestAStaleFrameOfARecycledFileIsNotTaken(t *testing.T) {
 	r, logs := filled(t)
 	files := r.logFiles()
-	old := r.frames(files[0], frameBatch)
+	old := r.frames(files[0], layout.FrameBatch)
 	from, err := os.ReadFile(files[0])
 	if err != nil {
 		t.Fatal(err)
@@ -246,13 +247,13 @@ func TestAStaleFrameOfARecycledFileIsNotTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := int64(headerSize)
+	at := int64(layout.HeaderSize)
 	for {
-		fr, err := parseFrame(p[at:])
+		fr, err := layout.ParseFrame(p[at:])
 		if err != nil {
 			break
 		}
-		at += int64(fr.size)
+		at += int64(fr.Size)
 	}
 	copy(p[at:], from[old.from:old.to])
 	if err := os.WriteFile(files[len(files)-1], p, 0o600); err != nil {
@@ -277,16 +278,16 @@ func TestOneProcessAndNoNewerVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := parseIdentity(p)
-	id.format = Format + 1
+	id.format = layout.Format + 1
 	if err := os.WriteFile(name, append(id.encode(), id.encode()...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	env := Env{FS: vfs.OS()}
 	if _, err := Open(env, r.dir, r.opt); !errors.Is(err, ErrNewer) {
-		t.Errorf("a directory of format %d: %v", Format+1, err)
+		t.Errorf("a directory of format %d: %v", layout.Format+1, err)
 	}
 	if _, err := Inspect(vfs.OS(), r.dir, nil); !errors.Is(err, ErrNewer) {
-		t.Errorf("inspect of format %d: %v", Format+1, err)
+		t.Errorf("inspect of format %d: %v", layout.Format+1, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 func TestAFullDiskParksAppendsAndLetsThemGoOn(t *testing.T) {
@@ -313,7 +314,7 @@ func TestPagesOfASnapshotThatWasNotEndedDoNotCount(t *testing.T) {
 	b.add(l, 100)
 	b.snapshot(l, partition.Page{Number: 1, Data: []byte("one")}, partition.Page{Number: 2, Data: []byte("two")})
 	body := []byte{2, 0, 0, 0, 'b', 'a', 'd'}
-	b.must(func(d func(error)) { b.s.w.enqueue(op{typ: framePage, c: l.c, body: body, done: d}, false) })
+	b.must(func(d func(error)) { b.s.w.enqueue(op{typ: layout.FramePage, c: l.c, body: body, done: d}, false) })
 	b.restart()
 	b.find(l)
 	b.add(l, 100)
@@ -330,7 +331,7 @@ func TestPagesOfASnapshotThatWasNotEndedDoNotCount(t *testing.T) {
 func TestALargeCatalogSurvives(t *testing.T) {
 	b := newBox(t, Options{FileSize: 32 << 20, ScrubEvery: -1})
 	m := b.s.Consensus()
-	data := make([]byte, maxBody+1000)
+	data := make([]byte, layout.MaxBody+1000)
 	b.must(func(d func(error)) { m.SaveSnapshot(catalog.LogSnapshot{Index: 5, Term: 1, Data: data}, d) })
 	l := b.log(1)
 	for b.s.Metrics().FilesRecycled < 2 { // so that the first checkpoint is gone
@@ -449,7 +450,7 @@ func TestACutToASnapshotBelowWhichNothingIsLeft(t *testing.T) {
 func TestConsensusSnapshotCutShort(t *testing.T) {
 	r := newRig(t, Options{})
 	m := r.s.Consensus()
-	r.must(func(d func(error)) { m.write(appendBytes([]byte{metaFirst}, []byte("half of ")), d) })
+	r.must(func(d func(error)) { m.write(layout.AppendBytes([]byte{metaFirst}, []byte("half of ")), d) })
 	r.reopen()
 	m = r.s.Consensus()
 	r.must(func(d func(error)) { m.SaveSnapshot(catalog.LogSnapshot{Index: 5, Term: 1, Data: []byte("whole")}, d) })

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
@@ -45,7 +46,7 @@ type logFile struct {
 // holds reports whether a frame at a place has been written.
 func (f *logFile) holds(at int64, body uint32) bool {
 	from := f.unwritten.Load()
-	return from == 0 || at+int64(framed(int(body))) <= from
+	return from == 0 || at+int64(layout.SizeOf(int(body))) <= from
 }
 
 func logName(number uint64) string { return fmt.Sprintf("%012d%s", number, logSuffix) }
@@ -158,13 +159,13 @@ func (s *Store) fillReserve() {
 
 // begin writes a file's header, not yet synced: the checkpoint that follows is.
 func (s *Store) begin(f *logFile, generation uint32, first uint64) error {
-	h := fileHeader{format: Format, store: s.identity.store, generation: generation, first: first, boot: s.identity.boot}
-	if _, err := f.f.WriteAt(h.encode(), 0); err != nil {
+	h := layout.FileHeader{Format: layout.Format, Store: s.identity.store, Generation: generation, First: first, Boot: s.identity.boot}
+	if _, err := f.f.WriteAt(h.Encode(), 0); err != nil {
 		return fmt.Errorf("journal %s: %w", f.name, err)
 	}
-	s.metrics.bytesWritten.Add(headerSize)
-	f.unwritten.Store(headerSize)
-	f.generation, f.size, f.footed, f.footerAt, f.owners = generation, headerSize, false, 0, nil
+	s.metrics.bytesWritten.Add(layout.HeaderSize)
+	f.unwritten.Store(layout.HeaderSize)
+	f.generation, f.size, f.footed, f.footerAt, f.owners = generation, layout.HeaderSize, false, 0, nil
 	return nil
 }
 
@@ -201,7 +202,7 @@ func (w *writer) enter(next *logFile) error {
 	s.files = append(s.files, next)
 	s.mu.Unlock()
 	w.cur, w.footer = next, 0
-	if err := w.writeFrames(s.encodeCheckpoint(), frameCheckpoint, frameCheckEnd); err != nil {
+	if err := w.writeFrames(s.encodeCheckpoint(), layout.FrameCheckpoint, layout.FrameCheckEnd); err != nil {
 		return err
 	}
 	s.metrics.checkpoints.Add(1)
@@ -210,7 +211,7 @@ func (w *writer) enter(next *logFile) error {
 }
 
 // writeFrames writes a long body as parts, the last one marked, and syncs.
-func (w *writer) writeFrames(body []byte, part, last frameType) error {
+func (w *writer) writeFrames(body []byte, part, last layout.FrameType) error {
 	w.buf = w.buf[:0]
 	from := w.sequence
 	for first := true; first || len(body) > 0; first = false {
@@ -219,8 +220,8 @@ func (w *writer) writeFrames(body []byte, part, last frameType) error {
 		if n == len(body) {
 			typ = last
 		}
-		f := frame{typ: typ, generation: w.cur.generation, sequence: w.sequence, syncedBelow: w.synced}
-		w.buf = appendFrame(w.buf, f, body[:n])
+		f := layout.Frame{Typ: typ, Generation: w.cur.generation, Sequence: w.sequence, SyncedBelow: w.synced}
+		w.buf = layout.AppendFrame(w.buf, f, body[:n])
 		w.sequence++
 		body = body[n:]
 	}
@@ -247,7 +248,7 @@ func (w *writer) writeFooter() error {
 		c.mu.Unlock()
 	}
 	at := w.cur.size
-	if err := w.writeFrames(body, frameFooter, frameFooterEnd); err != nil {
+	if err := w.writeFrames(body, layout.FrameFooter, layout.FrameFooterEnd); err != nil {
 		return err
 	}
 	w.cur.footed, w.cur.footerAt = true, at
@@ -266,7 +267,7 @@ func (w *writer) writeFooter() error {
 }
 
 func appendSection(p []byte, part ident.Partition, es []entry) []byte {
-	p = appendPart(p, part)
+	p = layout.AppendPart(p, part)
 	p = binary.AppendUvarint(p, uint64(len(es)))
 	for _, e := range es {
 		for _, v := range []uint64{
@@ -287,26 +288,26 @@ type footer struct {
 }
 
 func parseFooter(body []byte) (*footer, error) {
-	d := decoder{p: body}
+	d := layout.Decoder{P: body}
 	ft := &footer{sections: map[ident.Partition][]entry{}}
-	for len(d.p) > 0 && !d.bad {
-		p := d.part()
-		n := d.uvarint()
-		if n > uint64(len(d.p)) {
-			return nil, errBody
+	for len(d.P) > 0 && !d.Bad {
+		p := d.Part()
+		n := d.Uvarint()
+		if n > uint64(len(d.P)) {
+			return nil, layout.ErrBody
 		}
 		es := ft.sections[p]
 		for range n {
 			e := entry{
-				position: d.uvarint(), offset: d.uvarint(), time: int64(d.uvarint()), epoch: d.uvarint(), at: int64(d.uvarint()),
-				size: uint32(d.uvarint()), count: uint32(d.uvarint()), records: uint32(d.uvarint()), link: d.link(),
+				position: d.Uvarint(), offset: d.Uvarint(), time: int64(d.Uvarint()), epoch: d.Uvarint(), at: int64(d.Uvarint()),
+				size: uint32(d.Uvarint()), count: uint32(d.Uvarint()), records: uint32(d.Uvarint()), link: d.Link(),
 			}
 			es = append(es, e)
 		}
 		ft.sections[p] = es
 		ft.bytes += sectionBytes + int64(n)*entryBytes
 	}
-	return ft, d.err()
+	return ft, d.Err()
 }
 
 func ignoreMissing(err error) error {

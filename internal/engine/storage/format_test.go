@@ -14,6 +14,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -68,22 +69,22 @@ func firstFrames(t testing.TB, boxes []*box) map[string][]byte {
 		for _, f := range slices.Concat(b.s.files, b.s.spares) {
 			p := make([]byte, b.opt.FileSize)
 			n, _ := f.f.ReadAt(p, 0)
-			h, err := parseFileHeader(p[:n])
+			h, err := layout.ParseFileHeader(p[:n])
 			if err != nil {
 				continue
 			}
 			if found["file header"] == nil {
-				found["file header"] = p[:headerUsed]
+				found["file header"] = p[:layout.HeaderUsed]
 			}
-			for at := headerSize; ; {
-				fr, err := parseFrame(p[at:n])
-				if err != nil || fr.generation != h.generation {
+			for at := layout.HeaderSize; ; {
+				fr, err := layout.ParseFrame(p[at:n])
+				if err != nil || fr.Generation != h.Generation {
 					break
 				}
-				if found[fr.typ.String()] == nil {
-					found[fr.typ.String()] = p[at : at+fr.size]
+				if found[fr.Typ.String()] == nil {
+					found[fr.Typ.String()] = p[at : at+fr.Size]
 				}
-				at += fr.size
+				at += fr.Size
 			}
 		}
 	}
@@ -117,8 +118,8 @@ func TestGoldenFrames(t *testing.T) {
 	if got != string(want) {
 		t.Errorf("frames differ from %s:\n%s", name, got)
 	}
-	for typ := frameType(1); typ < frameTypeEnd; typ++ {
-		if n := typ.String(); n != "" && typ != frameCheckpoint && typ != frameFooter && found[n] == nil {
+	for typ := layout.FrameType(1); typ < layout.FrameTypeEnd; typ++ {
+		if n := typ.String(); n != "" && typ != layout.FrameCheckpoint && typ != layout.FrameFooter && found[n] == nil {
 			t.Errorf("there is no %s frame among them", n)
 		}
 	}
@@ -129,15 +130,15 @@ func FuzzFrame(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
-		fr, err := parseFrame(p)
+		fr, err := layout.ParseFrame(p)
 		if err == nil {
-			again := appendFrame(nil, fr, fr.body)
-			if fr.size > len(p) || len(again) != fr.size || string(again[frameHead:frameHead+fr.length]) != string(fr.body) {
-				t.Fatalf("%d bytes of %d", fr.size, len(p))
+			again := layout.AppendFrame(nil, fr, fr.Body)
+			if fr.Size > len(p) || len(again) != fr.Size || string(again[layout.FrameHead:layout.FrameHead+fr.Length]) != string(fr.Body) {
+				t.Fatalf("%d bytes of %d", fr.Size, len(p))
 			}
 		}
-		if h, err := parseFileHeader(p); err == nil {
-			if back, err := parseFileHeader(h.encode()); err != nil || back != h {
+		if h, err := layout.ParseFileHeader(p); err == nil {
+			if back, err := layout.ParseFileHeader(h.Encode()); err != nil || back != h {
 				t.Fatalf("header %+v: %+v, %v", h, back, err)
 			}
 		}
@@ -152,8 +153,8 @@ func FuzzFrame(f *testing.F) {
 // FuzzBodies has bodies whose checksum holds and that mean nothing: whatever they say, they are refused or taken, and nothing else.
 func FuzzBodies(f *testing.F) {
 	for _, p := range firstFrames(f, everyFrame(f)) {
-		if fr, err := parseFrame(p); err == nil {
-			f.Add(uint8(fr.typ), fr.body)
+		if fr, err := layout.ParseFrame(p); err == nil {
+			f.Add(uint8(fr.Typ), fr.Body)
 		}
 	}
 	f.Fuzz(func(t *testing.T, typ uint8, body []byte) {
@@ -176,7 +177,7 @@ func FuzzBodies(f *testing.F) {
 		part := ident.Partition{Incarnation: 1}
 		s.copies = map[ident.Partition]*Copy{part: {s: s, part: part}}
 		rp := newReplay(s, nil)
-		rp.frame(file, headerSize, frame{typ: frameType(typ % uint8(frameTypeEnd)), part: part, generation: 1, body: body, length: len(body)})
+		rp.frame(file, layout.HeaderSize, layout.Frame{Typ: layout.FrameType(typ % uint8(layout.FrameTypeEnd)), Part: part, Generation: 1, Body: body, Length: len(body)})
 		for _, c := range s.sorted() {
 			c.Image()
 			c.Size()

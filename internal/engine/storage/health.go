@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -30,7 +31,7 @@ var (
 	// ErrInUse is returned by Open when another process has the data directory. Worth a retry once that has ended.
 	ErrInUse = errors.New("storage: the data directory is in use by another process")
 	// ErrNewer is returned by Open when a newer version of the program wrote the data directory. Not worth a retry.
-	ErrNewer = errors.New("storage: the data directory was written by a newer version")
+	ErrNewer = layout.ErrNewer
 )
 
 // Class of a storage fault (design 2 §10).

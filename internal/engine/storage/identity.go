@@ -12,6 +12,7 @@ import (
 	"path"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
@@ -63,7 +64,7 @@ func (i identity) encode() []byte {
 }
 
 func identitySum(p []byte) uint32 {
-	return crc32.Update(crc32.Update(0, castagnoli, p[0:12]), castagnoli, p[16:identityUsed])
+	return crc32.Update(crc32.Update(0, layout.Castagnoli, p[0:12]), layout.Castagnoli, p[16:identityUsed])
 }
 
 func parseIdentity(p []byte) (identity, bool) {
@@ -112,8 +113,8 @@ func readIdentity(fsys vfs.FS, dir string) (id identity, ok bool, err error) {
 		}
 	}
 	id.broken = broken
-	if ok && id.format > Format {
-		return id, ok, fmt.Errorf("%w: format %d, this program knows %d", ErrNewer, id.format, Format)
+	if ok && id.format > layout.Format {
+		return id, ok, fmt.Errorf("%w: format %d, this program knows %d", ErrNewer, id.format, layout.Format)
 	}
 	return id, ok, nil
 }

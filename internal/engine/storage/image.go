@@ -11,6 +11,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // The image of a copy is what learners and reseeded copies get (design 3): its newest snapshot, at P; of the batches below P those that
@@ -43,16 +44,16 @@ type ImageHead struct {
 type ImageID [16]byte
 
 func (h ImageHead) encode(p []byte) []byte {
-	p = binary.LittleEndian.AppendUint32(appendTail(p, h.Snapshot), h.Version)
-	return appendU64(appendTail(p, h.Tail), h.Head)
+	p = binary.LittleEndian.AppendUint32(layout.AppendTail(p, h.Snapshot), h.Version)
+	return layout.AppendU64(layout.AppendTail(p, h.Tail), h.Head)
 }
 
-func (d *decoder) imageHead() ImageHead {
-	return ImageHead{Snapshot: d.tail(), Version: d.u32(), Tail: d.tail(), Head: d.u64()}
+func readImageHead(d *layout.Decoder) ImageHead {
+	return ImageHead{Snapshot: d.Tail(), Version: d.U32(), Tail: d.Tail(), Head: d.U64()}
 }
 
 func (h ImageHead) id(p ident.Partition) (id ImageID) {
-	sum := sha256.Sum256(h.encode(appendPart([]byte("image of a copy\n"), p)))
+	sum := sha256.Sum256(h.encode(layout.AppendPart([]byte("image of a copy\n"), p)))
 	copy(id[:], sum[:])
 	return id
 }
@@ -67,11 +68,11 @@ type ImageCursor struct {
 
 func (x ImageCursor) encode(p []byte) []byte {
 	p = append(binary.LittleEndian.AppendUint32(p, x.Chunk), x.Link[:]...)
-	return appendU64(binary.LittleEndian.AppendUint32(p, x.Pages), x.Position)
+	return layout.AppendU64(binary.LittleEndian.AppendUint32(p, x.Pages), x.Position)
 }
 
-func (d *decoder) imageCursor() ImageCursor {
-	return ImageCursor{Chunk: d.u32(), Link: d.link(), Pages: d.u32(), Position: d.u64()}
+func readImageCursor(d *layout.Decoder) ImageCursor {
+	return ImageCursor{Chunk: d.U32(), Link: d.Link(), Pages: d.U32(), Position: d.U64()}
 }
 
 // imaging is what a copy has only while images are made of it or it is made of one.
@@ -96,7 +97,7 @@ type Export struct {
 func (c *Copy) Export(want *ImageHead, done func(*Export, error)) {
 	x := &Export{c: c}
 	var failed error
-	c.control(op{typ: frameImage, c: c, before: func() bool { // nothing is written: its place in the queue is what is wanted
+	c.control(op{typ: layout.FrameImage, c: c, before: func() bool { // nothing is written: its place in the queue is what is wanted
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		failed = x.open(want)
@@ -241,14 +242,14 @@ func (k chunk) seal(p []byte) []byte {
 	put.PutUint32(p[56:], k.part.Index)
 	put.PutUint32(p[60:], k.pages)
 	put.PutUint64(p[64:], k.below)
-	put.PutUint32(p[4:], crc32.Checksum(p[8:], castagnoli))
+	put.PutUint32(p[4:], crc32.Checksum(p[8:], layout.Castagnoli))
 	return p
 }
 
 // parseChunk decodes a chunk. It returns ErrBadChunk for anything that is none.
 func parseChunk(p []byte) (chunk, error) {
 	get := binary.LittleEndian
-	if len(p) < chunkHead || int64(get.Uint32(p)) != int64(len(p)) || crc32.Checksum(p[8:], castagnoli) != get.Uint32(p[4:]) {
+	if len(p) < chunkHead || int64(get.Uint32(p)) != int64(len(p)) || crc32.Checksum(p[8:], layout.Castagnoli) != get.Uint32(p[4:]) {
 		return chunk{}, fmt.Errorf("%w: length or checksum", ErrBadChunk)
 	}
 	if p[8] != chunkVersion {
@@ -259,11 +260,11 @@ func parseChunk(p []byte) (chunk, error) {
 		part: ident.Partition{Incarnation: get.Uint64(p[48:]), Index: get.Uint32(p[56:])}, pages: get.Uint32(p[60:]),
 		below: get.Uint64(p[64:]), raw: p,
 	}
-	for d := (decoder{p: p[chunkHead:]}); len(d.p) > 0; {
-		i := chunkItem{kind: d.u8()}
-		d.take(3)
-		i.body = d.take(int(d.u32()))
-		if d.bad || i.kind < itemHead || i.kind > itemBatch {
+	for d := (layout.Decoder{P: p[chunkHead:]}); len(d.P) > 0; {
+		i := chunkItem{kind: d.U8()}
+		d.Take(3)
+		i.body = d.Take(int(d.U32()))
+		if d.Bad || i.kind < itemHead || i.kind > itemBatch {
 			return chunk{}, fmt.Errorf("%w: its items", ErrBadChunk)
 		}
 		k.items = append(k.items, i)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // importing is how far the image came that a copy is being made of, as logged.
@@ -15,20 +16,20 @@ type importing struct {
 	tail batch.Tail // behind the last batch that was taken
 }
 
-// frameChunk's body: u8 1 where the image ends with it, id, cursor of the next chunk, what the image is of, tail.
+// The body of a layout.FrameChunk: u8 1 where the image ends with it, id, cursor of the next chunk, what the image is of, tail.
 func (in importing) encode(p []byte, last bool) []byte {
 	flag := byte(0)
 	if last {
 		flag = chunkLast
 	}
 	p = append(append(p, flag), in.id[:]...)
-	return appendTail(in.head.encode(in.at.encode(p)), in.tail)
+	return layout.AppendTail(in.head.encode(in.at.encode(p)), in.tail)
 }
 
-func (d *decoder) importing() (in importing, last bool) {
-	last = d.u8()&chunkLast != 0
-	in.id = ImageID(d.link())
-	in.at, in.head, in.tail = d.imageCursor(), d.imageHead(), d.tail()
+func readImporting(d *layout.Decoder) (in importing, last bool) {
+	last = d.U8()&chunkLast != 0
+	in.id = ImageID(d.Link())
+	in.at, in.head, in.tail = readImageCursor(d), readImageHead(d), d.Tail()
 	return in, last
 }
 
@@ -84,10 +85,10 @@ func (c *Copy) take(k chunk, over uint64, done func(error)) error {
 	}
 	var ops []op
 	if k.number == 0 {
-		ops = append(ops, op{typ: frameImage, c: c})
+		ops = append(ops, op{typ: layout.FrameImage, c: c})
 	}
 	for _, i := range items {
-		o := op{typ: framePage, c: c, body: i.body}
+		o := op{typ: layout.FramePage, c: c, body: i.body}
 		if i.kind == itemBatch {
 			b, err := batch.Parse(i.body)
 			if err != nil {
@@ -98,7 +99,7 @@ func (c *Copy) take(k chunk, over uint64, done func(error)) error {
 				return err
 			}
 			old := entryOf(b, link, 0)
-			o = op{typ: frameImport, c: c, b: b, old: &old}
+			o = op{typ: layout.FrameImport, c: c, b: b, old: &old}
 		}
 		ops = append(ops, o)
 	}
@@ -109,7 +110,7 @@ func (c *Copy) take(k chunk, over uint64, done func(error)) error {
 	if k.number == 0 {
 		c.tail, c.newest = batch.Tail{}, nil // as the first frame will have it
 	}
-	ops = append(ops, op{typ: frameChunk, c: c, body: in.encode(nil, k.last), done: done})
+	ops = append(ops, op{typ: layout.FrameChunk, c: c, body: in.encode(nil, k.last), done: done})
 	for _, o := range ops {
 		c.s.w.enqueue(o, false)
 	}
@@ -130,9 +131,9 @@ func (c *Copy) follows(k chunk, over uint64) (importing, []chunkItem, error) {
 		if len(k.items) == 0 || k.items[0].kind != itemHead || k.link != (batch.Link{}) {
 			return importing{}, nil, fmt.Errorf("%w: the first one does not say what the image is of", ErrBadChunk)
 		}
-		d := decoder{p: k.items[0].body}
-		in := importing{id: k.id, head: d.imageHead()}
-		if d.bad || len(d.p) > 0 || in.head.id(c.part) != k.id || in.head.Snapshot.Position > in.head.Tail.Position {
+		d := layout.Decoder{P: k.items[0].body}
+		in := importing{id: k.id, head: readImageHead(&d)}
+		if d.Bad || len(d.P) > 0 || in.head.id(c.part) != k.id || in.head.Snapshot.Position > in.head.Tail.Position {
 			return importing{}, nil, fmt.Errorf("%w: what the image is of", ErrBadChunk)
 		}
 		return in, k.items[1:], pagesOnly(k.items[1:])
@@ -198,10 +199,10 @@ func (c *Copy) beginImport() {
 
 // applyChunk notes how far an image came, and with its last chunk makes the copy what the image was of.
 func (c *Copy) applyChunk(body []byte, live bool) error {
-	d := decoder{p: body}
-	in, last := d.importing()
-	if d.bad || len(d.p) > 0 {
-		return errBody
+	d := layout.Decoder{P: body}
+	in, last := readImporting(&d)
+	if d.Bad || len(d.P) > 0 {
+		return layout.ErrBody
 	}
 	if c.importing() == nil {
 		return nil // it was complete
@@ -236,10 +237,10 @@ func (c *Copy) Importing() []byte {
 
 // ParsePlace reads what Importing wrote. It returns ErrBadChunk for anything else.
 func ParsePlace(p []byte) (ImageHead, ImageCursor, error) {
-	d := decoder{p: p}
-	at := d.imageCursor()
-	head := d.imageHead()
-	if d.bad || len(d.p) > 0 {
+	d := layout.Decoder{P: p}
+	at := readImageCursor(&d)
+	head := readImageHead(&d)
+	if d.Bad || len(d.P) > 0 {
 		return ImageHead{}, ImageCursor{}, fmt.Errorf("%w: where an image stands", ErrBadChunk)
 	}
 	return head, at, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
@@ -72,10 +73,10 @@ func Inspect(fsys vfs.FS, dir string, progress func(done, of int)) (*Report, err
 		return nil, err
 	}
 	defer func() { _ = s.closeFiles() }() // nothing was written: there is nothing to lose
-	r := &Report{Store: s.identity.store, Boot: s.identity.boot, Format: Format, Frames: map[string]int{}, Problems: rp.problems}
+	r := &Report{Store: s.identity.store, Boot: s.identity.boot, Format: layout.Format, Frames: map[string]int{}, Problems: rp.problems}
 	for t, n := range rp.counts {
 		if n > 0 {
-			r.Frames[frameType(t).String()] = n
+			r.Frames[layout.FrameType(t).String()] = n
 		}
 	}
 	live := map[uint32]int64{}

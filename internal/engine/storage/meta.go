@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // metaLog is the consensus log: small, since it is replaced by a snapshot again and again, and so kept in memory and written whole into
@@ -57,7 +58,7 @@ const (
 func (m *Consensus) Append(hard []byte, entries []catalog.LogEntry, done func(error)) {
 	var body []byte
 	if hard != nil {
-		body = appendBytes(append(body, metaHard), hard)
+		body = layout.AppendBytes(append(body, metaHard), hard)
 	}
 	for _, e := range entries {
 		if len(body) > 0 && len(body)+len(e.Data) > entryPart {
@@ -73,7 +74,7 @@ func appendEntry(p []byte, e catalog.LogEntry) []byte {
 	p = append(p, metaEntry)
 	p = binary.AppendUvarint(p, e.Index)
 	p = binary.AppendUvarint(p, e.Term)
-	return appendBytes(p, e.Data)
+	return layout.AppendBytes(p, e.Data)
 }
 
 // SaveSnapshot replaces everything up to its index, and what follows it unless the log holds the very entry that the snapshot ends with:
@@ -81,46 +82,46 @@ func appendEntry(p []byte, e catalog.LogEntry) []byte {
 func (m *Consensus) SaveSnapshot(sn catalog.LogSnapshot, done func(error)) {
 	data, part := sn.Data, byte(metaFirst)
 	for len(data) > entryPart {
-		m.write(appendBytes([]byte{part}, data[:entryPart]), nil)
+		m.write(layout.AppendBytes([]byte{part}, data[:entryPart]), nil)
 		data, part = data[entryPart:], metaPart
 	}
-	body := appendBytes([]byte{part}, data)
+	body := layout.AppendBytes([]byte{part}, data)
 	body = binary.AppendUvarint(append(body, metaEnd), sn.Index)
 	m.write(binary.AppendUvarint(body, sn.Term), done)
 }
 
 func (m *Consensus) write(body []byte, done func(error)) {
-	m.s.w.enqueue(op{typ: frameEntries, body: body, done: done}, true)
+	m.s.w.enqueue(op{typ: layout.FrameEntries, body: body, done: done}, true)
 }
 
 // applyMeta takes the items of a frame. The bytes are kept.
 func (s *Store) applyMeta(body []byte) error {
-	d := decoder{p: body}
+	d := layout.Decoder{P: body}
 	m := &s.meta
-	for len(d.p) > 0 && !d.bad {
-		switch d.u8() {
+	for len(d.P) > 0 && !d.Bad {
+		switch d.U8() {
 		case metaHard:
-			m.state.Hard = d.bytes()
+			m.state.Hard = d.Bytes()
 		case metaEntry:
-			e := catalog.LogEntry{Index: d.uvarint(), Term: d.uvarint(), Data: d.bytes()}
-			if !d.bad {
+			e := catalog.LogEntry{Index: d.Uvarint(), Term: d.Uvarint(), Data: d.Bytes()}
+			if !d.Bad {
 				m.put(e)
 			}
 		case metaFirst:
-			m.partial = append([]byte(nil), d.bytes()...)
+			m.partial = append([]byte(nil), d.Bytes()...)
 		case metaPart:
-			m.partial = append(m.partial, d.bytes()...)
+			m.partial = append(m.partial, d.Bytes()...)
 		case metaEnd:
-			sn := catalog.LogSnapshot{Index: d.uvarint(), Term: d.uvarint(), Data: slices.Clone(m.partial)} // it grew with room to spare
+			sn := catalog.LogSnapshot{Index: d.Uvarint(), Term: d.Uvarint(), Data: slices.Clone(m.partial)} // it grew with room to spare
 			m.partial = nil
-			if !d.bad {
+			if !d.Bad {
 				m.replace(sn)
 			}
 		default:
-			return errBody
+			return layout.ErrBody
 		}
 	}
-	return d.err()
+	return d.Err()
 }
 
 func (m *metaLog) put(e catalog.LogEntry) {
@@ -156,10 +157,10 @@ func (m *metaLog) replace(sn catalog.LogSnapshot) {
 func (m *metaLog) encode() []byte {
 	var p []byte
 	if m.state.Hard != nil {
-		p = appendBytes(append(p, metaHard), m.state.Hard)
+		p = layout.AppendBytes(append(p, metaHard), m.state.Hard)
 	}
 	if m.state.Snapshot.Index > 0 {
-		p = appendBytes(append(p, metaPart), m.state.Snapshot.Data)
+		p = layout.AppendBytes(append(p, metaPart), m.state.Snapshot.Data)
 		p = binary.AppendUvarint(append(p, metaEnd), m.state.Snapshot.Index)
 		p = binary.AppendUvarint(p, m.state.Snapshot.Term)
 	}
@@ -167,7 +168,7 @@ func (m *metaLog) encode() []byte {
 		p = appendEntry(p, e)
 	}
 	if len(m.partial) > 0 {
-		p = appendBytes(append(p, metaPart), m.partial)
+		p = layout.AppendBytes(append(p, metaPart), m.partial)
 	}
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -48,7 +49,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	def(&o.FileSize, 128<<20)
-	o.FileSize = max(o.FileSize, 4*headerSize)
+	o.FileSize = max(o.FileSize, 4*layout.HeaderSize)
 	def(&o.CacheBytes, 64<<20)
 	def(&o.FooterBytes, 32<<20)
 	def(&o.LowWater, 4*o.FileSize)

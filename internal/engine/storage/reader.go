@@ -10,6 +10,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/exec"
 )
 
@@ -22,7 +23,7 @@ type reader struct {
 	looking  atomic.Bool // a look at the files is asked for or under way
 	stopped  bool
 	tried    map[uint32]bool // generations that have been emptied as far as they can be
-	scrub    place
+	scrub    layout.Place
 	scrubbed int64 // bytes since the scrub's place was last written down
 
 	footers map[uint32]*footer // by generation; under the store's footer lock
@@ -117,20 +118,20 @@ func (s *Store) footerOf(f *logFile) (*footer, error) {
 }
 
 // readFrame reads one frame and checks it.
-func (s *Store) readFrame(f *logFile, at int64, body int) (frame, error) {
+func (s *Store) readFrame(f *logFile, at int64, body int) (layout.Frame, error) {
 	if f.f == nil {
-		return frame{}, fmt.Errorf("%w: %s", ErrDamaged, f.name)
+		return layout.Frame{}, fmt.Errorf("%w: %s", ErrDamaged, f.name)
 	}
 	generation := f.generation
-	buf := make([]byte, framed(body))
+	buf := make([]byte, layout.SizeOf(body))
 	n, err := f.f.ReadAt(buf, at)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return frame{}, fmt.Errorf("read %s: %w", f.name, err)
+		return layout.Frame{}, fmt.Errorf("read %s: %w", f.name, err)
 	}
 	s.metrics.diskReads.Add(1)
-	fr, err := parseFrame(buf[:n])
-	if err != nil || fr.generation != generation {
-		return frame{}, fmt.Errorf("%w: no whole frame in %s at %d", ErrDamaged, f.name, at)
+	fr, err := layout.ParseFrame(buf[:n])
+	if err != nil || fr.Generation != generation {
+		return layout.Frame{}, fmt.Errorf("%w: no whole frame in %s at %d", ErrDamaged, f.name, at)
 	}
 	return fr, nil
 }
@@ -311,7 +312,7 @@ func (s *Store) readBatch(c *Copy, l located) (batch.Batch, error) {
 	if err != nil {
 		return batch.Batch{}, err
 	}
-	b, err := batch.Parse(fr.body)
+	b, err := batch.Parse(fr.Body)
 	if err != nil {
 		return b, fmt.Errorf("%w: %s at %d: %w", ErrDamaged, l.f.name, l.e.at, err)
 	}

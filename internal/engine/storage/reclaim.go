@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -102,7 +103,7 @@ func (r *reader) release(f *logFile) {
 	f.released = true
 	delete(r.tried, f.generation)
 	body := binary.LittleEndian.AppendUint32(nil, f.generation)
-	s.w.enqueue(op{typ: frameRelease, body: body, done: func(err error) {
+	s.w.enqueue(op{typ: layout.FrameRelease, body: body, done: func(err error) {
 		if err != nil {
 			return
 		}
@@ -208,7 +209,7 @@ func (r *reader) moveBatch(c *Copy, l located) (op, bool) {
 		return op{}, false
 	}
 	before := func() bool { return !c.moved(l) && c.stillHas(l.e) }
-	return op{typ: frameMoved, c: c, b: b, old: &l.e, before: before}, true
+	return op{typ: layout.FrameMoved, c: c, b: b, old: &l.e, before: before}, true
 }
 
 // stillHas reports whether the log was neither cut nor dropped at a batch.
@@ -230,7 +231,7 @@ func (r *reader) movePage(c *Copy, p page) (op, bool) {
 	body := binary.LittleEndian.AppendUint32(make([]byte, 0, movedHead+4+len(data)), p.file.generation)
 	body = binary.LittleEndian.AppendUint64(body, uint64(p.at))
 	body = binary.LittleEndian.AppendUint32(body, p.number)
-	return op{typ: framePageMoved, c: c, body: append(body, data...), before: func() bool { return c.needsPage(p) }}, true
+	return op{typ: layout.FramePageMoved, c: c, body: append(body, data...), before: func() bool { return c.needsPage(p) }}, true
 }
 
 // needsPage reports whether a page is part of a snapshot, at the place where it was.

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
@@ -51,7 +52,7 @@ func (s *Store) begun(id identity, known bool) error {
 			return fmt.Errorf("make a store id: %w", err)
 		}
 	}
-	s.identity = identity{format: Format, store: id.store, boot: id.boot + 1, flags: id.flags, newest: id.newest, slot: id.slot}
+	s.identity = identity{format: layout.Format, store: id.store, boot: id.boot + 1, flags: id.flags, newest: id.newest, slot: id.slot}
 	if err := writeIdentity(s.env.FS, s.dir, &s.identity, !s.hasIdentity()); err != nil {
 		return fmt.Errorf("write the store's identity: %w", err)
 	}
@@ -89,26 +90,26 @@ func (s *Store) openFiles(id *identity, known *bool) ([]*logFile, error) {
 			continue
 		}
 		if !*known {
-			id.store, *known = h.store, true
+			id.store, *known = h.Store, true
 		}
-		if h.store != id.store {
-			return nil, errors.Join(fmt.Errorf("storage: %s belongs to store %s, the directory to %s; move it away", f.name, h.store, id.store),
+		if h.Store != id.store {
+			return nil, errors.Join(fmt.Errorf("storage: %s belongs to store %s, the directory to %s; move it away", f.name, h.Store, id.store),
 				f.f.Close())
 		}
-		id.boot = max(id.boot, h.boot)
-		f.generation = h.generation
+		id.boot = max(id.boot, h.Boot)
+		f.generation = h.Generation
 		used = append(used, f)
 	}
 	slices.SortFunc(used, func(a, b *logFile) int { return cmp.Compare(a.generation, b.generation) })
 	return used, nil
 }
 
-func readHeader(f *logFile) (fileHeader, error) {
-	buf := make([]byte, headerUsed)
+func readHeader(f *logFile) (layout.FileHeader, error) {
+	buf := make([]byte, layout.HeaderUsed)
 	if _, err := f.f.ReadAt(buf, 0); err != nil && !errors.Is(err, io.EOF) {
-		return fileHeader{}, err
+		return layout.FileHeader{}, err
 	}
-	return parseFileHeader(buf)
+	return layout.ParseFileHeader(buf)
 }
 
 // replay rebuilds the store's state from its files.
@@ -127,7 +128,7 @@ type replay struct {
 	lostFile     string // not empty: a file is gone whose frames cannot be known
 	witnesses    []witnessRange
 	problems     []string
-	counts       [frameTypeEnd]int
+	counts       [layout.FrameTypeEnd]int
 }
 
 // unproven is a frame, of the file read last, that no later frame says was synced. The first of a file stands for its header and
@@ -228,7 +229,7 @@ func (rp *replay) follow(before, f *logFile, last bool) error {
 	}
 	rp.torn, rp.stale = nil, nil
 	first := rp.expect
-	if err := rp.file(f, headerSize, last); err != nil {
+	if err := rp.file(f, layout.HeaderSize, last); err != nil {
 		return err
 	}
 	if rp.torn == f && rp.expect == first && f.generation <= rp.s.identity.newest {
@@ -242,7 +243,7 @@ func (rp *replay) firstOf(f *logFile) uint64 {
 	if err != nil {
 		return rp.expect
 	}
-	return h.first
+	return h.First
 }
 
 // without handles files none of which begins with a whole checkpoint: either the first start never finished, or everything is lost.
@@ -251,7 +252,7 @@ func (rp *replay) without(files []*logFile) error {
 	synced := false
 	for _, f := range files {
 		rp.expect = rp.firstOf(f)
-		if err := rp.file(f, headerSize, true); err != nil {
+		if err := rp.file(f, layout.HeaderSize, true); err != nil {
 			return err
 		}
 		synced = synced || rp.expect > rp.firstOf(f) && f.generation > 1 || len(rp.lost) > 0
@@ -399,7 +400,7 @@ func (s *Store) ready(rp *replay, doubtful bool) error {
 		}
 	}
 	for _, at := range rp.stale {
-		if _, err := last.f.WriteAt(make([]byte, frameHead), at); err != nil {
+		if _, err := last.f.WriteAt(make([]byte, layout.FrameHead), at); err != nil {
 			return fmt.Errorf("journal %s: %w", last.name, err)
 		}
 	}
@@ -437,12 +438,12 @@ func (s *Store) rewrite(last *logFile) error {
 	}
 	// The header names this run, so that its boot is known even if the identity is lost once more.
 	h, err := readHeader(last)
-	h.boot = s.identity.boot
+	h.Boot = s.identity.boot
 	if err == nil {
 		err = copyBytes(f, last.f, last.size)
 	}
 	if err == nil {
-		_, err = f.WriteAt(h.encode(), 0)
+		_, err = f.WriteAt(h.Encode(), 0)
 	}
 	if err == nil {
 		err = f.Sync()

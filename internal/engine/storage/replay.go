@@ -9,6 +9,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // window reads a file front to back with bounded memory.
@@ -42,19 +43,19 @@ func (w *window) bytes(at int64, n int) ([]byte, error) {
 }
 
 // frameAt parses the frame at a place. The body is valid until the next call.
-func (w *window) frameAt(at int64) (frame, error) {
-	p, err := w.bytes(at, frameHead)
+func (w *window) frameAt(at int64) (layout.Frame, error) {
+	p, err := w.bytes(at, layout.FrameHead)
 	if err != nil {
-		return frame{}, err
+		return layout.Frame{}, err
 	}
-	f, err := parseHead(p)
+	f, err := layout.ParseHead(p)
 	if err != nil {
 		return f, err
 	}
-	if p, err = w.bytes(at, f.size); err != nil {
+	if p, err = w.bytes(at, f.Size); err != nil {
 		return f, err
 	}
-	return parseFrame(p)
+	return layout.ParseFrame(p)
 }
 
 func (f *logFile) window() (*window, error) {
@@ -66,7 +67,7 @@ func (f *logFile) window() (*window, error) {
 }
 
 func notAFrame(err error) bool {
-	return errors.Is(err, errFrameShort) || errors.Is(err, errFrameHead) || errors.Is(err, errFrameBody)
+	return errors.Is(err, layout.ErrFrameShort) || errors.Is(err, layout.ErrFrameHead) || errors.Is(err, layout.ErrFrameBody)
 }
 
 // checkpointOf reads the checkpoint that a file begins with; body is nil where there is no whole one. first is the sequence of the
@@ -76,7 +77,7 @@ func (rp *replay) checkpointOf(f *logFile) (body []byte, next int64, first uint6
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	at := int64(headerSize)
+	at := int64(layout.HeaderSize)
 	for {
 		fr, err := w.frameAt(at)
 		if err != nil {
@@ -85,13 +86,13 @@ func (rp *replay) checkpointOf(f *logFile) (body []byte, next int64, first uint6
 			}
 			return nil, 0, 0, err
 		}
-		if fr.generation != f.generation || (fr.typ != frameCheckpoint && fr.typ != frameCheckEnd) {
+		if fr.Generation != f.generation || (fr.Typ != layout.FrameCheckpoint && fr.Typ != layout.FrameCheckEnd) {
 			return nil, 0, 0, nil
 		}
-		body = append(body, fr.body...)
-		at += int64(fr.size)
-		if fr.typ == frameCheckEnd {
-			return body, at, fr.sequence + 1, nil
+		body = append(body, fr.Body...)
+		at += int64(fr.Size)
+		if fr.Typ == layout.FrameCheckEnd {
+			return body, at, fr.Sequence + 1, nil
 		}
 	}
 }
@@ -106,16 +107,16 @@ func (rp *replay) file(f *logFile, at int64, last bool) error {
 	for {
 		fr, err := w.frameAt(at)
 		switch {
-		case err == nil && fr.generation == f.generation && fr.sequence == rp.expect:
+		case err == nil && fr.Generation == f.generation && fr.Sequence == rp.expect:
 			rp.frame(f, at, fr)
 			rp.prove(fr, at)
 			rp.expect++
-			at += int64(fr.size)
+			at += int64(fr.Size)
 			f.size = at
-			if (fr.typ == frameFooter || fr.typ == frameFooterEnd) && f.footerAt == 0 {
-				f.footerAt = at - int64(fr.size)
+			if (fr.Typ == layout.FrameFooter || fr.Typ == layout.FrameFooterEnd) && f.footerAt == 0 {
+				f.footerAt = at - int64(fr.Size)
 			}
-			if fr.typ == frameFooterEnd {
+			if fr.Typ == layout.FrameFooterEnd {
 				f.footed = true
 				return nil
 			}
@@ -140,43 +141,43 @@ func (rp *replay) file(f *logFile, at int64, last bool) error {
 // lost, and the replay goes on behind them. Otherwise the end is torn, and what lies behind it must not be taken for ours later.
 func (rp *replay) resume(f *logFile, w *window, broken int64) (next int64, found bool, err error) {
 	l := lost{from: rp.expect}
-	for at := broken; at+frameHead <= w.size; {
-		p, err := w.bytes(at, frameHead)
+	for at := broken; at+layout.FrameHead <= w.size; {
+		p, err := w.bytes(at, layout.FrameHead)
 		if err != nil {
 			return 0, false, fmt.Errorf("read %s: %w", f.name, err)
 		}
-		if len(p) < frameHead {
+		if len(p) < layout.FrameHead {
 			break
 		}
-		h, err := parseHead(p)
-		if err != nil || h.generation != f.generation || h.sequence < rp.expect {
-			at += frameAlign
+		h, err := layout.ParseHead(p)
+		if err != nil || h.Generation != f.generation || h.Sequence < rp.expect {
+			at += layout.FrameAlign
 			continue
 		}
-		if h.syncedBelow > rp.expect {
+		if h.SyncedBelow > rp.expect {
 			if _, err := w.frameAt(at); err == nil {
-				l.to = h.sequence
+				l.to = h.Sequence
 				rp.lost = append(rp.lost, l)
 				rp.problem("%s at %d: frames %d to %d were synced and cannot be read", f.name, broken, l.from, l.to-1)
-				rp.expect, rp.stale = h.sequence, nil
+				rp.expect, rp.stale = h.Sequence, nil
 				return at, true, nil
 			}
 		}
-		if _, err := w.frameAt(at); errors.Is(err, errFrameBody) {
+		if _, err := w.frameAt(at); errors.Is(err, layout.ErrFrameBody) {
 			l.headed++
-			l.add(h.part, h.typ)
+			l.add(h.Part, h.Typ)
 		} else if err == nil {
 			l.headed = 0 // whole, and yet not to be reached: only a witness can say what lies around it
 		}
 		rp.stale = append(rp.stale, at)
-		at += int64(h.size)
+		at += int64(h.Size)
 	}
 	return 0, false, nil
 }
 
 // add counts one whose frame it was. What else there is says nothing that a later checkpoint or the state does not say again.
-func (v *victims) add(p ident.Partition, typ frameType) {
-	if typ == frameEntries {
+func (v *victims) add(p ident.Partition, typ layout.FrameType) {
+	if typ == layout.FrameEntries {
 		v.meta = true
 	} else if p != (ident.Partition{}) {
 		v.parts = append(v.parts, p)
@@ -184,34 +185,34 @@ func (v *victims) add(p ident.Partition, typ frameType) {
 }
 
 // frame takes one frame into the state.
-func (rp *replay) frame(f *logFile, at int64, fr frame) {
-	rp.counts[fr.typ]++
+func (rp *replay) frame(f *logFile, at int64, fr layout.Frame) {
+	rp.counts[fr.Typ]++
 	var err error
-	switch fr.typ {
-	case frameBatch:
+	switch fr.Typ {
+	case layout.FrameBatch:
 		err = rp.batch(f, at, fr)
-	case frameWitness:
-		rp.witness(fr.body)
-	case frameEntries:
-		fr.body = slices.Clone(fr.body)
+	case layout.FrameWitness:
+		rp.witness(fr.Body)
+	case layout.FrameEntries:
+		fr.Body = slices.Clone(fr.Body)
 		err = rp.s.apply(f, at, fr, nil)
-	case frameScrub:
-		d := decoder{p: fr.body}
-		rp.s.w.scrub = place{d.u32(), int64(d.u64())}
-	case frameRelease:
-		d := decoder{p: fr.body}
-		delete(rp.listed, d.u32())
+	case layout.FrameScrub:
+		d := layout.Decoder{P: fr.Body}
+		rp.s.w.scrub = layout.Place{Generation: d.U32(), At: int64(d.U64())}
+	case layout.FrameRelease:
+		d := layout.Decoder{P: fr.Body}
+		delete(rp.listed, d.U32())
 		err = rp.s.apply(f, at, fr, nil)
 	default:
-		if fr.typ == frameCreate || fr.typ == frameDelete {
-			rp.deleted[fr.part] = fr.typ == frameDelete
+		if fr.Typ == layout.FrameCreate || fr.Typ == layout.FrameDelete {
+			rp.deleted[fr.Part] = fr.Typ == layout.FrameDelete
 		}
 		err = rp.s.apply(f, at, fr, nil)
 	}
 	if err != nil {
-		rp.problem("%s at %d, frame %d (%s): %v", f.name, at, fr.sequence, fr.typ, err)
-		if c := rp.s.copies[fr.part]; c == nil && fr.part != (ident.Partition{}) {
-			rp.strays = append(rp.strays, fr.part)
+		rp.problem("%s at %d, frame %d (%s): %v", f.name, at, fr.Sequence, fr.Typ, err)
+		if c := rp.s.copies[fr.Part]; c == nil && fr.Part != (ident.Partition{}) {
+			rp.strays = append(rp.strays, fr.Part)
 		} else if c != nil && c.damaged == "" {
 			c.damaged = err.Error()
 		}
@@ -219,10 +220,10 @@ func (rp *replay) frame(f *logFile, at int64, fr frame) {
 }
 
 // prove keeps the places of those frames of which no later frame says that they had been synced.
-func (rp *replay) prove(fr frame, at int64) {
-	rp.unproven = append(rp.unproven, unproven{fr.sequence, at})
+func (rp *replay) prove(fr layout.Frame, at int64) {
+	rp.unproven = append(rp.unproven, unproven{fr.Sequence, at})
 	n := 0
-	for rp.unproven[n].sequence < fr.syncedBelow {
+	for rp.unproven[n].sequence < fr.SyncedBelow {
 		n++
 	}
 	if n > 0 {
@@ -230,32 +231,32 @@ func (rp *replay) prove(fr frame, at int64) {
 	}
 }
 
-func (rp *replay) batch(f *logFile, at int64, fr frame) error {
-	c := rp.s.copies[fr.part]
+func (rp *replay) batch(f *logFile, at int64, fr layout.Frame) error {
+	c := rp.s.copies[fr.Part]
 	if c == nil {
-		return fmt.Errorf("%w: a batch of a copy that is not there", errBody)
+		return fmt.Errorf("%w: a batch of a copy that is not there", layout.ErrBody)
 	}
 	if c.damaged != "" {
 		return nil
 	}
-	b, err := batch.Parse(fr.body)
+	b, err := batch.Parse(fr.Body)
 	if err != nil {
 		return err
 	}
 	if b.Partition != c.part || !b.Follows(c.logged) {
-		return fmt.Errorf("%w: the batch at %d does not continue the log, which ends at %d", errBody, b.Position, c.logged.Position)
+		return fmt.Errorf("%w: the batch at %d does not continue the log, which ends at %d", layout.ErrBody, b.Position, c.logged.Position)
 	}
 	c.applyBatch(f, at, b, b.Link())
 	return nil
 }
 
 func (rp *replay) witness(body []byte) {
-	d := decoder{p: body}
-	w := witnessRange{from: d.u64(), to: d.u64()}
-	for range d.u32() {
-		p := ident.Partition{Incarnation: d.u64(), Index: d.u32()}
-		d.u32()
-		if d.bad {
+	d := layout.Decoder{P: body}
+	w := witnessRange{from: d.U64(), to: d.U64()}
+	for range d.U32() {
+		p := ident.Partition{Incarnation: d.U64(), Index: d.U32()}
+		d.U32()
+		if d.Bad {
 			return
 		}
 		if p == (ident.Partition{}) {
@@ -276,12 +277,12 @@ func (f *logFile) readFooter() (*footer, error) {
 	var body []byte
 	for at := f.footerAt; f.footerAt > 0; {
 		fr, err := w.frameAt(at)
-		if err != nil || fr.generation != f.generation || (fr.typ != frameFooter && fr.typ != frameFooterEnd) {
+		if err != nil || fr.Generation != f.generation || (fr.Typ != layout.FrameFooter && fr.Typ != layout.FrameFooterEnd) {
 			break
 		}
-		body = append(body, fr.body...)
-		at += int64(fr.size)
-		if fr.typ == frameFooterEnd {
+		body = append(body, fr.Body...)
+		at += int64(fr.Size)
+		if fr.Typ == layout.FrameFooterEnd {
 			return parseFooter(body)
 		}
 	}
@@ -291,37 +292,37 @@ func (f *logFile) readFooter() (*footer, error) {
 // scan makes an index of a file by reading all of it. Broken frames are stepped over: whoever needs them will find them broken.
 func (f *logFile) scan(w *window) (*footer, error) {
 	ft := &footer{sections: map[ident.Partition][]entry{}}
-	for at := int64(headerSize); at+frameHead <= w.size; {
+	for at := int64(layout.HeaderSize); at+layout.FrameHead <= w.size; {
 		fr, err := w.frameAt(at)
 		switch {
 		case err != nil && !notAFrame(err):
 			return nil, err
-		case errors.Is(err, errFrameHead), errors.Is(err, errFrameShort), fr.generation != f.generation:
-			at += frameAlign
+		case errors.Is(err, layout.ErrFrameHead), errors.Is(err, layout.ErrFrameShort), fr.Generation != f.generation:
+			at += layout.FrameAlign
 			continue
-		case err == nil && (fr.typ == frameBatch || fr.typ == frameMoved || fr.typ == frameImport):
-			if b, err := batch.Parse(fr.body); err == nil {
+		case err == nil && (fr.Typ == layout.FrameBatch || fr.Typ == layout.FrameMoved || fr.Typ == layout.FrameImport):
+			if b, err := batch.Parse(fr.Body); err == nil {
 				ft.put(entryOf(b, b.Link(), at), fr)
 			}
-		case fr.typ == frameFooter || fr.typ == frameFooterEnd:
+		case fr.Typ == layout.FrameFooter || fr.Typ == layout.FrameFooterEnd:
 			return ft, nil
 		}
-		at += int64(fr.size)
+		at += int64(fr.Size)
 	}
 	return ft, nil
 }
 
 // put takes a batch as it was found: a later one at the same position came after a cut, a moved one finds its place.
-func (ft *footer) put(e entry, fr frame) {
-	es := ft.sections[fr.part]
+func (ft *footer) put(e entry, fr layout.Frame) {
+	es := ft.sections[fr.Part]
 	i := sort.Search(len(es), func(i int) bool { return es[i].position >= e.position })
-	if fr.typ == frameBatch {
+	if fr.Typ == layout.FrameBatch {
 		es = append(es[:i], e)
 	} else if i < len(es) && es[i].position == e.position {
 		es[i] = e
 	} else {
 		es = slices.Insert(es, i, e)
 	}
-	ft.sections[fr.part] = es
+	ft.sections[fr.Part] = es
 	ft.bytes += entryBytes
 }

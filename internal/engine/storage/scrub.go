@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
 )
 
@@ -30,16 +31,16 @@ const (
 func (r *reader) scrubStep() {
 	f := r.scrubFile()
 	if f == nil {
-		r.scrub = place{}
+		r.scrub = layout.Place{}
 		r.noteScrub()
 		r.mb.After(scrubRest, msgScrub{})
 		return
 	}
-	from := max(r.scrub.at, headerSize)
+	from := max(r.scrub.At, layout.HeaderSize)
 	at, end := r.scrubChunk(f, from)
-	r.scrub = place{f.generation, at}
+	r.scrub = layout.Place{Generation: f.generation, At: at}
 	if end {
-		r.scrub = place{f.generation + 1, 0}
+		r.scrub = layout.Place{Generation: f.generation + 1, At: 0}
 	}
 	if r.scrubbed += at - from; r.scrubbed >= scrubNote {
 		r.noteScrub()
@@ -50,8 +51,8 @@ func (r *reader) scrubStep() {
 // noteScrub writes the place down.
 func (r *reader) noteScrub() {
 	r.scrubbed = 0
-	body := binary.LittleEndian.AppendUint32(nil, r.scrub.generation)
-	r.s.w.enqueue(op{typ: frameScrub, body: binary.LittleEndian.AppendUint64(body, uint64(r.scrub.at))}, false)
+	body := binary.LittleEndian.AppendUint32(nil, r.scrub.Generation)
+	r.s.w.enqueue(op{typ: layout.FrameScrub, body: binary.LittleEndian.AppendUint64(body, uint64(r.scrub.At))}, false)
 }
 
 // scrubChunk checks the frames of a file from a place on and says where it stopped. end is true where nothing follows.
@@ -63,14 +64,14 @@ func (r *reader) scrubChunk(f *logFile, at int64) (next int64, end bool) {
 	}
 	w.chunk = r.s.opt.ScrubChunk
 	for stop := at + int64(r.s.opt.ScrubChunk); at < stop; {
-		if at+frameHead > w.size {
+		if at+layout.FrameHead > w.size {
 			return at, true
 		}
 		fr, err := w.frameAt(at)
 		switch {
-		case err == nil && fr.generation == f.generation:
-			at += int64(fr.size)
-			if fr.typ == frameFooterEnd {
+		case err == nil && fr.Generation == f.generation:
+			at += int64(fr.Size)
+			if fr.Typ == layout.FrameFooterEnd {
 				return at, true
 			}
 		case err != nil && !notAFrame(err):
@@ -89,11 +90,11 @@ func (r *reader) scrubFile() *logFile {
 	r.s.mu.RLock()
 	defer r.s.mu.RUnlock()
 	for _, f := range r.s.files[:max(0, len(r.s.files)-1)] {
-		if f.generation == r.scrub.generation {
+		if f.generation == r.scrub.Generation {
 			return f
 		}
-		if f.generation > r.scrub.generation {
-			r.scrub = place{f.generation, 0}
+		if f.generation > r.scrub.Generation {
+			r.scrub = layout.Place{Generation: f.generation, At: 0}
 			return f
 		}
 	}

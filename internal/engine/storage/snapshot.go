@@ -9,6 +9,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
 // snapshot is where the pages of a state machine's snapshot lie.
@@ -51,24 +52,24 @@ func (c *Copy) WriteSnapshot(sn partition.Snapshot, done func(error)) {
 		c.s.fail(done, err)
 		return
 	}
-	c.s.w.enqueue(op{typ: framePages, c: c}, false)
+	c.s.w.enqueue(op{typ: layout.FramePages, c: c}, false)
 	for _, p := range sn.Pages {
 		body := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(p.Data)), p.Number)
-		c.s.w.enqueue(op{typ: framePage, c: c, body: append(body, p.Data...)}, false)
+		c.s.w.enqueue(op{typ: layout.FramePage, c: c, body: append(body, p.Data...)}, false)
 	}
-	body := appendTail(nil, sn.At)
+	body := layout.AppendTail(nil, sn.At)
 	body = binary.LittleEndian.AppendUint32(body, sn.Version)
 	for _, g := range sn.Gone {
 		body = binary.LittleEndian.AppendUint32(body, g)
 	}
-	c.s.w.enqueue(op{typ: frameSnapshot, c: c, body: body, done: done}, false)
+	c.s.w.enqueue(op{typ: layout.FrameSnapshot, c: c, body: body, done: done}, false)
 }
 
 func (c *Copy) applyPage(f *logFile, at int64, body []byte) error {
-	d := decoder{p: body}
-	p := page{number: d.u32(), file: f, at: at, size: uint32(len(body))}
-	if d.bad {
-		return errBody
+	d := layout.Decoder{P: body}
+	p := page{number: d.U32(), file: f, at: at, size: uint32(len(body))}
+	if d.Bad {
+		return layout.ErrBody
 	}
 	if c.pending == nil {
 		c.pending = &snapshot{}
@@ -78,17 +79,17 @@ func (c *Copy) applyPage(f *logFile, at int64, body []byte) error {
 }
 
 func (c *Copy) applySnapshot(body []byte) error {
-	d := decoder{p: body}
-	next := &snapshot{at: d.tail(), version: d.u32()}
+	d := layout.Decoder{P: body}
+	next := &snapshot{at: d.Tail(), version: d.U32()}
 	if c.snap != nil {
 		next.pages = slices.Clone(c.snap.pages)
 	}
 	// What goes goes first: a number that is written as well is there.
-	for len(d.p) > 0 && !d.bad {
-		next.drop(d.u32())
+	for len(d.P) > 0 && !d.Bad {
+		next.drop(d.U32())
 	}
-	if d.bad {
-		return errBody
+	if d.Bad {
+		return layout.ErrBody
 	}
 	if c.pending != nil {
 		for _, p := range c.pending.pages {
@@ -101,10 +102,10 @@ func (c *Copy) applySnapshot(body []byte) error {
 
 // applyPageMoved points to a page's new place, wherever it is part of.
 func (c *Copy) applyPageMoved(f *logFile, at int64, body []byte) error {
-	d := decoder{p: body}
-	oldGeneration, oldAt := d.u32(), int64(d.u64())
-	if d.bad {
-		return errBody
+	d := layout.Decoder{P: body}
+	oldGeneration, oldAt := d.U32(), int64(d.U64())
+	if d.Bad {
+		return layout.ErrBody
 	}
 	for _, sn := range c.snapshots() {
 		for i := range sn.pages {
@@ -159,11 +160,11 @@ func (s *Store) readPage(c *Copy, p page) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("page %d of the snapshot of %s: %w", p.number, c.part, err)
 	}
-	body := fr.body
-	if fr.typ == framePageMoved && len(body) >= movedHead {
+	body := fr.Body
+	if fr.Typ == layout.FramePageMoved && len(body) >= movedHead {
 		body = body[movedHead:]
 	}
-	if fr.part != c.part || (fr.typ != framePage && fr.typ != framePageMoved) || len(body) < 4 ||
+	if fr.Part != c.part || (fr.Typ != layout.FramePage && fr.Typ != layout.FramePageMoved) || len(body) < 4 ||
 		binary.LittleEndian.Uint32(body) != p.number {
 		return nil, fmt.Errorf("%w: %s holds another frame where page %d of %s should be", ErrDamaged, p.file.name, p.number, c.part)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
 	"github.com/tanist/tanist/internal/port/vfs"
@@ -109,7 +110,7 @@ func (s *Store) Create(p ident.Partition) (*Copy, error) {
 	}
 	c := &Copy{s: s, part: p}
 	s.copies[p] = c
-	s.w.enqueue(op{typ: frameCreate, c: c}, false)
+	s.w.enqueue(op{typ: layout.FrameCreate, c: c}, false)
 	return c, nil
 }
 
@@ -226,7 +227,7 @@ func (s *Store) corrupt(c *Copy, err error) {
 	found := c.damaged == "" && !c.deleted
 	if found {
 		c.damaged = err.Error()
-		s.w.enqueue(op{typ: frameDamage, c: c, body: []byte(c.damaged)}, true)
+		s.w.enqueue(op{typ: layout.FrameDamage, c: c, body: []byte(c.damaged)}, true)
 	}
 	c.mu.Unlock()
 	if found {

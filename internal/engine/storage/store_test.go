@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/partition"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/vfs"
@@ -263,5 +264,5 @@ func (r *rig) reclaimNow() {
 	done := make(chan struct{})
 	r.s.r.mb.Post(msgCall{func() { r.s.r.reclaim(); close(done) }})
 	<-done
-	r.must(func(d func(error)) { r.s.w.enqueue(op{typ: frameScrub, body: make([]byte, 12), done: d}, false) })
+	r.must(func(d func(error)) { r.s.w.enqueue(op{typ: layout.FrameScrub, body: make([]byte, 12), done: d}, false) })
 }

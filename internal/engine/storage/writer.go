@@ -8,13 +8,14 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // op is one frame that waits for a group, or a request that goes with it.
 type op struct {
-	typ    frameType
+	typ    layout.FrameType
 	c      *Copy // nil: of no partition
 	b      batch.Batch
 	link   batch.Link
@@ -25,10 +26,10 @@ type op struct {
 }
 
 func (o *op) size() int {
-	if o.typ == frameBatch || o.typ == frameMoved || o.typ == frameImport {
-		return framed(o.b.Size())
+	if o.typ == layout.FrameBatch || o.typ == layout.FrameMoved || o.typ == layout.FrameImport {
+		return layout.SizeOf(o.b.Size())
 	}
-	return framed(len(o.body))
+	return layout.SizeOf(len(o.body))
 }
 
 // opQueue is first in, first out. It keeps its space.
@@ -107,7 +108,7 @@ type writer struct {
 	retry      func() bool
 	ending     bool // nothing waits for space any more
 	closing    func(error)
-	scrub      place // how far the scrub came, as logged
+	scrub      layout.Place // how far the scrub came, as logged
 	finished   bool
 }
 
@@ -279,7 +280,7 @@ func (w *writer) fits(size int) bool {
 	if w.cur.footed {
 		return false
 	}
-	if w.cur.size == headerSize && len(w.buf) == 0 {
+	if w.cur.size == layout.HeaderSize && len(w.buf) == 0 {
 		return true
 	}
 	return w.room() >= int64(len(w.buf)+size)+releaseSpare
@@ -289,10 +290,10 @@ func (w *writer) fits(size int) bool {
 func (w *writer) room() int64 { return w.s.opt.FileSize - w.cur.size - w.footer - w.footerShare() }
 
 // releaseSpare is kept free in each file, so that on a full disk files that hold nothing live, and copies that are deleted, can still be given up.
-const releaseSpare = 32 * (frameHead + frameAlign)
+const releaseSpare = 32 * (layout.FrameHead + layout.FrameAlign)
 
 // footerShare is room for the footer's head and for what the frame in hand adds to it.
-func (w *writer) footerShare() int64 { return 4*frameHead + 2*footerEntryMax }
+func (w *writer) footerShare() int64 { return 4*layout.FrameHead + 2*footerEntryMax }
 
 // writeGroup builds a group, writes it, syncs it, and tells whoever waited. A returned error closes the store.
 func (w *writer) writeGroup() error {
@@ -337,7 +338,7 @@ func (w *writer) endGroup() error {
 // writeReleases gives up files that hold nothing live while there is no space for anything else: that is where space comes from.
 func (w *writer) writeReleases() error {
 	w.buf = w.buf[:0]
-	left := w.room() / (frameHead + frameAlign)
+	left := w.room() / (layout.FrameHead + layout.FrameAlign)
 	if w.cur.footed || left <= 0 {
 		return nil
 	}
@@ -368,10 +369,10 @@ func (w *writer) pullReleases(left int64) (ops, late []op) {
 	defer w.mu.Unlock()
 	gone := map[*Copy]bool{}
 	ops = w.normal.pull(func(o *op) bool {
-		if o.typ != frameRelease && o.typ != frameDelete || left <= 0 {
+		if o.typ != layout.FrameRelease && o.typ != layout.FrameDelete || left <= 0 {
 			return false
 		}
-		if left--; o.typ == frameDelete {
+		if left--; o.typ == layout.FrameDelete {
 			gone[o.c] = true
 		}
 		return true
@@ -464,25 +465,25 @@ func (w *writer) place(o *op) {
 		return
 	}
 	at := w.cur.size + int64(len(w.buf))
-	f := frame{typ: o.typ, generation: w.cur.generation, sequence: w.sequence, syncedBelow: w.synced}
+	f := layout.Frame{Typ: o.typ, Generation: w.cur.generation, Sequence: w.sequence, SyncedBelow: w.synced}
 	if o.c != nil {
-		f.part = o.c.part
+		f.Part = o.c.part
 		if o.c.inGroup == 0 {
 			w.group = append(w.group, o.c)
 		}
 		o.c.inGroup++
 	}
-	w.groupMeta = w.groupMeta || o.typ == frameEntries
+	w.groupMeta = w.groupMeta || o.typ == layout.FrameEntries
 	p := placedOp{c: o.c, done: o.done}
 	switch o.typ {
-	case frameBatch, frameMoved, frameImport:
-		w.buf = appendFrame(w.buf, f, o.b.Bytes())
+	case layout.FrameBatch, layout.FrameMoved, layout.FrameImport:
+		w.buf = layout.AppendFrame(w.buf, f, o.b.Bytes())
 		w.footer += footerEntryMax
 	default:
-		w.buf = appendFrame(w.buf, f, o.body)
+		w.buf = layout.AppendFrame(w.buf, f, o.body)
 	}
 	w.sequence++
-	if o.typ == frameBatch {
+	if o.typ == layout.FrameBatch {
 		o.c.mu.Lock()
 		o.c.applyBatch(w.cur, at, o.b, o.link)
 		o.c.mu.Unlock()
@@ -490,11 +491,11 @@ func (w *writer) place(o *op) {
 		w.s.metrics.batches.Add(1)
 		w.s.metrics.batchBytes.Add(uint64(o.b.Size()))
 	} else {
-		if o.typ == frameScrub {
-			d := decoder{p: o.body}
-			w.scrub = place{d.u32(), int64(d.u64())}
+		if o.typ == layout.FrameScrub {
+			d := layout.Decoder{P: o.body}
+			w.scrub = layout.Place{Generation: d.U32(), At: int64(d.U64())}
 		}
-		f.body = o.body
+		f.Body = o.body
 		if err := w.s.apply(w.cur, at, f, o); err != nil {
 			w.s.corrupt(o.c, err)
 		}
@@ -508,19 +509,19 @@ func (w *writer) placeWitness() {
 		return
 	}
 	body := make([]byte, 0, w.witnessSize())
-	body = appendU64(body, w.witnessFrom())
-	body = appendU64(body, w.synced)
+	body = layout.AppendU64(body, w.witnessFrom())
+	body = layout.AppendU64(body, w.synced)
 	body = binary.LittleEndian.AppendUint32(body, uint32(len(w.witness)))
 	for _, x := range w.witness {
-		body = appendU64(body, x.part.Incarnation)
+		body = layout.AppendU64(body, x.part.Incarnation)
 		body = binary.LittleEndian.AppendUint32(body, x.part.Index)
 		body = binary.LittleEndian.AppendUint32(body, x.frames)
 	}
-	w.buf = appendFrame(w.buf, frame{typ: frameWitness, generation: w.cur.generation, sequence: w.sequence, syncedBelow: w.synced}, body)
+	w.buf = layout.AppendFrame(w.buf, layout.Frame{Typ: layout.FrameWitness, Generation: w.cur.generation, Sequence: w.sequence, SyncedBelow: w.synced}, body)
 	w.sequence++
 }
 
-func (w *writer) witnessSize() int    { return framed(20 + 16*len(w.witness)) }
+func (w *writer) witnessSize() int    { return layout.SizeOf(20 + 16*len(w.witness)) }
 func (w *writer) witnessFrom() uint64 { return w.s.lastGroupFrom }
 
 // fault closes the store to writes: the state of the file is unknown, and nothing is retried (design 2 §10).
