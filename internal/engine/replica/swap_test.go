@@ -49,6 +49,30 @@ func (g *trio) members(epoch uint64, followers ...int) {
 	}
 }
 
+// loaded has a partition of a number of nodes, owned by the first, and a client of its that has published.
+func loaded(t *testing.T, seed uint64, nodes int, kind catalog.Kind, records int, followers ...int) (*trio, *fakeGateway) {
+	t.Helper()
+	g := newTrio(t, seed, nodes)
+	g.declare(kind, followers...)
+	c := g.client(0)
+	g.load(c, records)
+	return g, c
+}
+
+// unstick lets a node's disk go on, with what has been waiting for it.
+func (g *trio) unstick(i int) {
+	g.nodes[i].disk.stuck = false
+	g.nodes[i].store.run()
+}
+
+// confirmed fails unless a client's records are confirmed below a number.
+func (g *trio) confirmed(c *fakeGateway, below uint64, why string) {
+	g.t.Helper()
+	if at := c.upTo(); at != below {
+		g.t.Fatalf("confirmed below %d, want %d %s", at, below, why)
+	}
+}
+
 // load publishes one record after the other, and fails unless all are confirmed.
 func (g *trio) load(c *fakeGateway, n int) {
 	g.t.Helper()
@@ -57,18 +81,13 @@ func (g *trio) load(c *fakeGateway, n int) {
 		g.run(3)
 	}
 	g.run(30)
-	if at := c.upTo(); at != c.next {
-		g.t.Fatalf("confirmed below %d of %d", at, c.next)
-	}
+	g.confirmed(c, c.next, "")
 }
 
 // A follower is lost, and a learner takes its place while publishers go on: no epoch changes and no publish fails.
 func TestALearnerTakesThePlaceOfALostFollower(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Queue, catalog.Stream} {
-		g := newTrio(t, 51, 4)
-		g.declare(kind, 1, 2)
-		c := g.client(0)
-		g.load(c, 20)
+		g, c := loaded(t, 51, 4, kind, 20, 1, 2)
 		g.nodes[2].kill()
 		g.load(c, 20)
 		g.say([]int{3}, []int{2})
@@ -98,10 +117,7 @@ func TestASwapOutlivesItsOwner(t *testing.T) {
 	})
 	for _, done := range []bool{false, true} {
 		t.Run(map[bool]string{false: "between, and it was not done", true: "between, and it was done"}[done], func(t *testing.T) {
-			g := newTrio(t, 53, 4)
-			g.declare(catalog.Queue, 1, 2)
-			c := g.client(0)
-			g.load(c, 20)
+			g, c := loaded(t, 53, 4, catalog.Queue, 20, 1, 2)
 			var asked *catalog.Membership
 			g.answer = func(m catalog.Membership) error { asked = &m; return errors.New("nobody leads") }
 			g.say([]int{3}, []int{2})
@@ -113,9 +129,8 @@ func TestASwapOutlivesItsOwner(t *testing.T) {
 			c.publish("unconfirmed")
 			g.run(20)
 			g.nodes[0].kill()
-			g.nodes[1].disk.stuck, g.nodes[2].disk.stuck = false, false
-			g.nodes[1].store.run()
-			g.nodes[2].store.run()
+			g.unstick(1)
+			g.unstick(2)
 			g.answer = nil
 			if done {
 				a := *g.assignment()
@@ -137,10 +152,7 @@ func TestASwapOutlivesItsOwner(t *testing.T) {
 }
 
 func TestWhatASwapLeavesOutlivesTheOwner(t *testing.T) {
-	g := newTrio(t, 54, 4)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 20)
+	g, c := loaded(t, 54, 4, catalog.Queue, 20, 1, 2)
 	g.nodes[2].kill()
 	g.say([]int{3}, []int{2})
 	g.load(c, 60)
@@ -157,10 +169,7 @@ func TestWhatASwapLeavesOutlivesTheOwner(t *testing.T) {
 
 // Two swaps are wished at once: the owner proposes the second when the first has been answered, on the version that came with the answer.
 func TestOneSwapAtATime(t *testing.T) {
-	g := newTrio(t, 55, 5)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 10)
+	g, c := loaded(t, 55, 5, catalog.Queue, 10, 1, 2)
 	g.say([]int{3, 4}, []int{1, 2})
 	g.load(c, 60)
 	g.members(1, 3, 4)
@@ -173,10 +182,7 @@ func TestOneSwapAtATime(t *testing.T) {
 // A learner had caught up, and loses what it held before it is admitted. Whether its store is another or its disk lied, it is not admitted on
 // what it said before.
 func TestALearnerThatLostWhatItHeldIsNotAdmitted(t *testing.T) {
-	g := newTrio(t, 56, 4)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 20)
+	g, c := loaded(t, 56, 4, catalog.Queue, 20, 1, 2)
 	g.answer = func(catalog.Membership) error { return &catalog.Refusal{Code: catalog.StoreMoved} }
 	g.say([]int{3}, []int{2})
 	g.run(100)
@@ -203,10 +209,7 @@ func TestALearnerThatLostWhatItHeldIsNotAdmitted(t *testing.T) {
 
 // A refused change is not proposed again at once, and is in the end.
 func TestARefusedChangeIsProposedAgain(t *testing.T) {
-	g := newTrio(t, 57, 4)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 5)
+	g, c := loaded(t, 57, 4, catalog.Queue, 5, 1, 2)
 	refuse := true
 	g.answer = func(catalog.Membership) error {
 		if refuse {
@@ -227,10 +230,7 @@ func TestARefusedChangeIsProposedAgain(t *testing.T) {
 // W is raised and lowered with publishes in flight. Raised: from the proposal on they need both. Lowered: what was admitted before needs the
 // old W, until it is confirmed or nobody waits for it; what comes after the change needs the new one.
 func TestAPolicyIsRaisedAndLoweredWithPublishesInFlight(t *testing.T) {
-	g := newTrio(t, 58, 3)
-	g.declare(catalog.Stream, 1, 2)
-	c := g.client(0)
-	g.load(c, 10)
+	g, c := loaded(t, 58, 3, catalog.Stream, 10, 1, 2)
 	g.wish("all_durable", 3)
 	g.load(c, 10)
 	if a := g.assignment(); a.Policy != "all_durable" || a.Epoch != 1 {
@@ -240,9 +240,7 @@ func TestAPolicyIsRaisedAndLoweredWithPublishesInFlight(t *testing.T) {
 	c.got = nil
 	c.publish("before")
 	g.run(30)
-	if at := c.upTo(); at != 0 {
-		t.Fatalf("confirmed below %d without one of all", at)
-	}
+	g.confirmed(c, 0, "without one of all")
 	g.wish("majority_durable", 3)
 	g.run(30)
 	if a := g.assignment(); a.Policy != "majority_durable" {
@@ -250,16 +248,11 @@ func TestAPolicyIsRaisedAndLoweredWithPublishesInFlight(t *testing.T) {
 	}
 	c.publish("after")
 	g.run(30)
-	if at := c.upTo(); at != 0 {
-		t.Fatalf("confirmed below %d: what was admitted before the change needs all", at)
-	}
+	g.confirmed(c, 0, "what was admitted before the change needs all")
 	t.Run("confirmed by all", func(t *testing.T) {
-		g.nodes[2].disk.stuck = false
-		g.nodes[2].store.run()
+		g.unstick(2)
 		g.run(30)
-		if at := c.upTo(); at != c.next {
-			t.Fatalf("confirmed below %d, want %d", at, c.next)
-		}
+		g.confirmed(c, c.next, "")
 		g.nodes[2].disk.stuck = true
 		g.load(c, 3)
 	})
@@ -279,9 +272,7 @@ func TestALoweredPolicyFreesWhatComesAfter(t *testing.T) {
 	g.run(30)
 	c.publish("after")
 	g.run(10)
-	if at := c.upTo(); at != 0 {
-		t.Fatalf("confirmed below %d", at)
-	}
+	g.confirmed(c, 0, "")
 	c.stream++ // the gateway has called both unknown: it takes another producer, and another stream
 	c.prod++
 	c.next, c.got = 1, nil
@@ -292,10 +283,7 @@ func TestALoweredPolicyFreesWhatComesAfter(t *testing.T) {
 
 // A policy that cannot be had yet is not begun: confirms would wait for a copy that is away.
 func TestAPolicyIsNotRaisedWhileACopyIsAway(t *testing.T) {
-	g := newTrio(t, 60, 3)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 3)
+	g, c := loaded(t, 60, 3, catalog.Queue, 3, 1, 2)
 	g.nodes[2].kill()
 	g.load(c, 3)
 	g.wish("all_durable", 3)
@@ -337,9 +325,7 @@ func TestAllDurableWithALostCopy(t *testing.T) {
 			g.say([]int{3}, []int{2})
 		}
 		g.run(200)
-		if at := c.upTo(); at != c.next {
-			t.Fatalf("confirmed below %d, want %d: what was admitted is confirmed in the end", at, c.next)
-		}
+		g.confirmed(c, c.next, "what was admitted is confirmed in the end")
 		g.load(c, 5)
 		if !returns {
 			g.members(1, 1, 3)
@@ -349,10 +335,7 @@ func TestAllDurableWithALostCopy(t *testing.T) {
 
 // More copies than are wished: the first that is to leave goes, and only then does W follow.
 func TestACopyIsTakenAway(t *testing.T) {
-	g := newTrio(t, 62, 3)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 3)
+	g, c := loaded(t, 62, 3, catalog.Queue, 3, 1, 2)
 	g.wish("majority_durable", 1)
 	g.say(nil, []int{2, 1})
 	g.load(c, 40)
@@ -364,19 +347,14 @@ func TestACopyIsTakenAway(t *testing.T) {
 
 // What confirms goes by the policy of the assignment: what the resource wishes is only a wish.
 func TestTheAssignmentsPolicyConfirms(t *testing.T) {
-	g := newTrio(t, 63, 3)
-	g.declare(catalog.Queue, 1, 2)
-	c := g.client(0)
-	g.load(c, 3)
+	g, c := loaded(t, 63, 3, catalog.Queue, 3, 1, 2)
 	g.nodes[1].disk.stuck, g.nodes[2].disk.stuck = true, true
 	g.answer = func(catalog.Membership) error { return &catalog.Refusal{Code: catalog.Unproven} }
 	g.wish("local_durable", 3)
 	c.got = nil
 	c.publish("x")
 	g.run(50)
-	if at := c.upTo(); at != 0 {
-		t.Fatalf("confirmed below %d by one copy, while the assignment says majority", at)
-	}
+	g.confirmed(c, 0, "by one copy, while the assignment says majority")
 	if s := g.nodes[0].m.find(part); s.w != 2 {
 		t.Fatalf("W is %d", s.w)
 	}
@@ -411,10 +389,7 @@ func TestFollowed(t *testing.T) {
 // One of four copies is away, and another leaves with publishes in flight that it holds and a slow one does not hold yet. The change asks for
 // fewer copies, and the policy is the same: what is confirmed after must not wait for the one that is away.
 func TestACopyLeavesWhileAnotherIsAway(t *testing.T) {
-	g := newTrio(t, 62, 4)
-	g.declare(catalog.Queue, 1, 2, 3)
-	c := g.client(0)
-	g.load(c, 5)
+	g, c := loaded(t, 62, 4, catalog.Queue, 5, 1, 2, 3)
 	g.nodes[3].kill()
 	g.load(c, 5)
 	g.answer = func(catalog.Membership) error { // the change is proposed; by the time of the answer more was admitted
@@ -426,11 +401,8 @@ func TestACopyLeavesWhileAnotherIsAway(t *testing.T) {
 	g.say(nil, []int{1})
 	g.run(50)
 	g.members(1, 2, 3)
-	g.nodes[2].disk.stuck = false
-	g.nodes[2].store.run()
+	g.unstick(2)
 	g.run(50)
-	if at := c.upTo(); at != c.next {
-		t.Fatalf("confirmed below %d, want %d", at, c.next)
-	}
+	g.confirmed(c, c.next, "")
 	g.load(c, 5)
 }
