@@ -36,7 +36,7 @@ func (c *Checker) givenUp(r *resource, e Event) {
 	}
 	for _, d := range c.readers {
 		if d.of == r {
-			d.next = min(d.next, e.Offset)
+			d.next, d.from = min(d.next, e.Offset), min(d.from, e.Offset)
 		}
 	}
 }

@@ -77,6 +77,7 @@ type reader struct {
 	started bool
 	from    uint64
 	hasFrom bool
+	asked   uint64 // from, whatever was given up since
 	next    uint64
 }
 
@@ -104,7 +105,7 @@ func (c *Checker) attached(r *resource, e Event) {
 		return
 	}
 	r.users = append(r.users, e.Session)
-	c.readers[e.Reader] = &reader{of: r, cursor: e.Cursor, from: e.Offset, hasFrom: e.HasOffset}
+	c.readers[e.Reader] = &reader{of: r, cursor: e.Cursor, from: e.Offset, asked: e.Offset, hasFrom: e.HasOffset}
 }
 
 func (c *Checker) delivered(r *resource, e Event) {
@@ -251,7 +252,8 @@ func (c *Checker) begins(r *resource, d *reader, e Event) {
 			return
 		}
 	}
-	if d.hasFrom && (e.Offset < d.from || e.Offset > d.from && !r.lossy) {
+	// Who has not heard an owner yet gets what it asked for, also where that was given up and is there anew.
+	if d.hasFrom && e.Offset != d.asked && (e.Offset < d.from || e.Offset > d.from && !r.lossy) {
 		c.fail(RuleReader, r, e.Message, "reader %d begins at offset %d, asked for %d", e.Reader, e.Offset, d.from)
 	}
 }

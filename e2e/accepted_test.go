@@ -2,13 +2,17 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/tanist/tanist/check"
 )
 
 // lossPlan is what tanist plan accept-loss --json prints, as far as it is looked at.
@@ -129,4 +133,113 @@ func cutIsKept(t *testing.T, b *broker, name string, messages int) {
 	if got := strings.Count(out, `"kind": "record"`); code != 0 || got != messages {
 		t.Errorf("inspect ends with %d and shows %d messages of %d:\n%.500s", code, got, messages, out)
 	}
+}
+
+// giveUp carries an accepted loss of a resource out by its plan, which must have the fourth node own, and gives how many entries are known to be gone.
+func (r *rig) giveUp(name string) uint64 {
+	r.t.Helper()
+	var plan lossPlan
+	r.c.up().await("a plan for "+name, func() error {
+		err := plan.read(r.c.up(), name)
+		if err == nil && (plan.Candidate != "n4" || !slices.Equal(plan.Missing, []string{"n2", "n3"})) {
+			err = fmt.Errorf("%+v", plan)
+		}
+		return err
+	})
+	r.givesUp(name, plan.FromOffset)
+	demand(r.t, r.c.up(), "accept-loss", name, "--plan", plan.Plan, "--reason", "two disks are gone", "--stopped", "n2,n3")
+	return plan.Entries
+}
+
+// follows is nil once every resource is owned by a node and followed by two others, and the copies of all of them hold what is confirmed.
+func (c *cluster) follows(owner string, copies ...*broker) error {
+	err := c.ownedBy(c.up(), owner)
+	by, failed := c.up().partitions()
+	err = errors.Join(err, failed)
+	for _, name := range everything {
+		if p := by[name]; err == nil && len(p.Followers) != 2 {
+			err = fmt.Errorf("%s is followed by %v, learners %v", name, p.Followers, p.Learners)
+		}
+	}
+	for _, b := range copies {
+		if err == nil {
+			err = c.reach(b)()
+		}
+	}
+	return err
+}
+
+// TestALossIsAcceptedUnderLoad kills two of the three copies of everything that publishers, consumers and readers work with on all five nodes, after
+// they have confirmed what the third has not, and gives what is gone up. Whatever was confirmed and lies outside of what the plans named is held
+// against the broker, and so is all that is confirmed afterwards; the two come back and follow (issue 5, "Proof").
+func TestALossIsAcceptedUnderLoad(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed(t), 10))
+	c := newCluster(t, 5)
+	for _, name := range []string{"n1", "n5"} {
+		demand(t, c.nodes[0], "node", "drain", name)
+	}
+	r := newRig(t, c.nodes...)
+	declareAll(r, "n2")
+	r.enter("all up")
+	load := startLoad(r, rng)
+	pause(500 * time.Millisecond)
+	load.settleAll(r)
+	load.resume()
+	for node := range c.nodes {
+		r.excuse(node, true)
+	}
+	r.see(check.Event{Kind: check.Disturbed}) // what clients of n4 hold may be given up
+	r.enter("n4 halted")
+	c.nodes[3].halt()
+	pause(1200 * time.Millisecond) // owners say once a second how far they have confirmed
+	r.disturb(1)
+	r.disturb(2)
+	r.enter("two copies lost")
+	r.crash(1, 2)
+	c.nodes[3].goOn()
+	// What was on its way to clients when its owner died is seen before it is given up.
+	last := r.number()
+	c.up().await("sessions that began after the loss", func() error { return r.renewed(last) })
+	gone := uint64(0)
+	for _, name := range slices.Backward(everything) { // graves before who is buried in them
+		gone += r.giveUp(name)
+	}
+	r.enter("one copy")
+	if gone == 0 {
+		t.Error("nothing was lost: the test shows nothing")
+	}
+	for _, b := range []*broker{c.nodes[0], c.nodes[3], c.nodes[4]} {
+		b.await("everything to be served", func() error { return c.ownedBy(b, "n4") })
+	}
+	r.owners("accepted loss")
+	r.verdict()
+	pause(time.Duration(rng.IntN(1000)) * time.Millisecond)
+	r.enter("the others come back")
+	c.nodes[1].start()
+	c.nodes[2].start()
+	c.up().await("followers", func() error { return c.follows("n4", c.nodes[1], c.nodes[2]) })
+	for node := range c.nodes {
+		r.excuse(node, false)
+	}
+	r.see(check.Event{Kind: check.Calm})
+	r.enter("all up again")
+	pause(500 * time.Millisecond)
+	load.finish(r)
+	r.unharmed()
+	r.owners("")
+	r.drainAll()
+	r.verdict()
+	(&cluster{t: t, nodes: c.nodes[1:4]}).identical(everything...)
+	t.Logf("%d entries given up; %d messages, %d events; longest times without a confirm %s", gone, r.messages, r.judge.Events(), r.pauses())
+}
+
+// ownedBy is nil once a node says that another one serves everything.
+func (c *cluster) ownedBy(b *broker, owner string) error {
+	by, err := b.partitions()
+	for _, name := range everything {
+		if p := by[name]; err == nil && (p.State != "serving" || p.Owner != owner) {
+			err = fmt.Errorf("%s says that %s is %s on %s", b.name, name, p.State, p.Owner)
+		}
+	}
+	return err
 }

@@ -202,7 +202,11 @@ func (c *consumer) work(who string) {
 			return
 		}
 		c.r.steps.begin(who, "consumes on %s", c.r.c.nodes[cl.seat.node].name)
-		if err := c.consume(cl); err != nil {
+		c.r.looks(cl.session, true)
+		err = c.consume(cl)
+		c.r.looks(cl.session, false)
+		// A consumer that holds what was given up with lost copies ends.
+		if err != nil && !(errors.Is(err, errEnded) && c.r.refusals(cl)) {
 			c.r.fault(cl, "consuming %s: %v", c.queue, err)
 		}
 		cl.close()
@@ -313,11 +317,9 @@ func (r *rig) follower(who, stream, cursor string, rng *rand.Rand) {
 			return
 		}
 		r.steps.begin(who, "reads on %s", r.c.nodes[c.seat.node].name)
-		start := uint64(0)
-		if next > 0 {
-			start = rng.Uint64N(next)
-		}
-		seen, err := c.follow(stream, cursor, start, rng)
+		r.looks(c.session, true)
+		seen, err := c.follow(stream, cursor, next, rng)
+		r.looks(c.session, false)
 		if err != nil {
 			r.fault(c, "reading %s: %v", stream, err)
 		}
@@ -326,17 +328,27 @@ func (r *rig) follower(who, stream, cursor string, rng *rand.Rand) {
 	}
 }
 
-func (c *client) follow(stream, cursor string, start uint64, rng *rand.Rand) (next uint64, err error) {
-	args := amqp.Table{"x-stream-offset": int64(start)}
-	e := check.Event{Kind: check.Attached, Resource: stream, Session: c.session, Reader: c.r.number(), Offset: start, HasOffset: true}
-	if cursor != "" {
-		args = amqp.Table{"x-stream-offset": "first", "x-cursor": cursor}
-		e.Cursor, e.Offset = cursor, 0
-	}
+// follow reads from a place below one that was seen, or from where the cursor stands.
+func (c *client) follow(stream, cursor string, below uint64, rng *rand.Rand) (next uint64, err error) {
+	e := check.Event{Kind: check.Attached, Resource: stream, Session: c.session, Reader: c.r.number(), HasOffset: true}
+	args := amqp.Table{"x-stream-offset": "first", "x-cursor": cursor}
 	if err := c.Qos(200, 0, false); err != nil {
 		return 0, err
 	}
-	c.r.see(e)
+	c.r.mu.Lock()
+	if cursor != "" {
+		e.Cursor = cursor
+	} else {
+		if end, ok := c.r.ends[stream]; ok {
+			below = min(below, end)
+		}
+		if below > 0 {
+			e.Offset = rng.Uint64N(below)
+		}
+		args = amqp.Table{"x-stream-offset": int64(e.Offset)}
+	}
+	c.r.seeLocked(e)
+	c.r.mu.Unlock()
 	ds, err := c.Consume(stream, "", false, false, false, false, args)
 	if err != nil {
 		return 0, err

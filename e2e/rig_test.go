@@ -36,6 +36,8 @@ type rig struct {
 	numbers  uint64          // sessions, lanes and readers
 	sessions map[uint64]seat // where each was opened
 	settles  map[string][]check.Event
+	looking  map[uint64]bool   // sessions that take deliveries
+	ends     map[string]uint64 // where streams ended that lost an end, by name
 	steps    steps
 	faults   []string // what befell clients of nodes that run
 	silent   bool     // too few nodes are left to confirm anything
@@ -55,7 +57,7 @@ type seat struct {
 func newRig(t *testing.T, nodes ...*broker) *rig {
 	r := &rig{
 		t: t, c: &cluster{t: t, nodes: nodes}, judge: check.New(), began: time.Now(), runs: make([]uint64, len(nodes)), leaving: make([]bool, len(nodes)), excused: make([]bool, len(nodes)),
-		sessions: map[uint64]seat{}, settles: map[string][]check.Event{}, gaps: map[string]time.Duration{},
+		sessions: map[uint64]seat{}, settles: map[string][]check.Event{}, looking: map[uint64]bool{}, ends: map[string]uint64{}, gaps: map[string]time.Duration{},
 	}
 	t.Cleanup(r.dump)
 	return r
@@ -143,7 +145,7 @@ func (r *rig) number() uint64 {
 func (r *rig) crash(nodes ...int) {
 	r.mu.Lock()
 	for _, node := range nodes {
-		r.ends(node)
+		r.finishes(node)
 	}
 	for _, node := range nodes {
 		_ = r.c.nodes[node].cmd.Process.Kill()
@@ -161,6 +163,37 @@ func (r *rig) silence() {
 	r.silent, r.spoken = true, r.messages
 }
 
+// looks records that a session begins or ends to take deliveries.
+func (r *rig) looks(session uint64, does bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if does {
+		r.looking[session] = true
+	} else {
+		delete(r.looking, session)
+	}
+}
+
+// renewed is nil once no session takes deliveries that had begun to before a number was given out.
+func (r *rig) renewed(number uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.looking {
+		if s < number {
+			return fmt.Errorf("session %d still takes deliveries on %s", s, r.c.nodes[r.sessions[s].node].name)
+		}
+	}
+	return nil
+}
+
+// givesUp records that an operator is about to give up what a resource has from an offset on.
+func (r *rig) givesUp(name string, offset uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends[name] = offset
+	r.seeLocked(check.Event{Kind: check.GivenUp, Resource: name, Offset: offset})
+}
+
 // speak ends a silence, and gives how many messages were published in it.
 func (r *rig) speak() uint64 {
 	r.mu.Lock()
@@ -169,8 +202,8 @@ func (r *rig) speak() uint64 {
 	return r.messages - r.spoken
 }
 
-// ends records that a run is about to end. The lock is held.
-func (r *rig) ends(node int) {
+// finishes records that a run is about to end. The lock is held.
+func (r *rig) finishes(node int) {
 	if len(r.c.nodes) == 1 {
 		r.seeLocked(check.Event{Kind: check.Crashed})
 	} else {
@@ -190,7 +223,7 @@ func (r *rig) ends(node int) {
 func (r *rig) leave(node int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ends(node)
+	r.finishes(node)
 	r.leaving[node] = true
 }
 
