@@ -376,6 +376,25 @@ func quoted(s string) (out []string) {
 	return out
 }
 
+// TestRoomsAreDescribed fails where a package of the product is in no row of the architecture's rooms.
+func TestRoomsAreDescribed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rooms, _ := strings.Cut(string(text), "## Rooms")
+	rooms, _, _ = strings.Cut(rooms, "\n## ")
+	for _, dir := range plant(t, "../..").below("...") {
+		if dir == "internal/tidy" || within(dir, "tools") || dir == "internal/front/amqp/amqptest" || strings.Contains(dir, "testdata") {
+			continue // for the house itself and for tests
+		}
+		base := regexp.QuoteMeta(path.Base(dir))
+		if !regexp.MustCompile("[`/{,]" + base + "[`,}]").MatchString(rooms) {
+			t.Errorf("no row of the rooms in docs/ARCHITECTURE.md names %s", dir)
+		}
+	}
+}
+
 func TestDocumentsAreJudged(t *testing.T) {
 	w := plant(t, "../..")
 	for text, wrong := range map[string]bool{

@@ -3,6 +3,9 @@ package layout
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/ident"
@@ -56,6 +59,30 @@ func TestHeaderIsCovered(t *testing.T) {
 	h.Format = Format + 1
 	if _, err := ParseFileHeader(h.Encode()); !errors.Is(err, ErrNewer) {
 		t.Errorf("a later format: %v", err)
+	}
+}
+
+// docs/FORMATS.md has a row for every type of frame, with its number and name.
+func TestTypesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/FORMATS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for typ := FrameBatch; typ < FrameTypeEnd; typ++ {
+		name := typ.String()
+		switch typ {
+		case 18: // never used
+			continue
+		case FrameCheckpoint, FrameFooter: // share a row with the type that ends them
+			name = fmt.Sprintf("| %d, %d | %s, last part |", typ, typ+1, name)
+		case FrameCheckEnd, FrameFooterEnd:
+			continue
+		default:
+			name = fmt.Sprintf("| %d | %s |", typ, name)
+		}
+		if !strings.Contains(string(text), "\n"+name) {
+			t.Errorf("no row begins with %s", name)
+		}
 	}
 }
 
