@@ -114,6 +114,7 @@ type Node struct {
 	sessions    map[string]ident.Instance // with whom there is one, by node
 	leaving     map[string]mesh.Peer      // removed lately; on the catalog's loop
 	unreachable map[string]string         // why the last attempt to reach a node failed
+	full        map[string]bool           // nodes whose disks have no room, by their last word
 	gone        map[string]bool           // nodes without a session whose process nobody answers for
 	tally       *tally.Changes
 	lost        map[string]int64 // when the session with a node ended, milliseconds since 1970
@@ -431,6 +432,7 @@ func (n *Node) healthChanged(h storage.Health) {
 	n.noteHealth(h)
 	reason := blockedBy(h)
 	n.post(n.sayBeat) // it may be that this node can own nothing any more
+	n.post(n.sayFull)
 	n.manager.Hold(reason)
 	for _, s := range n.shards {
 		s.SetBlocked(reason)

@@ -64,6 +64,7 @@ func (p peers) Up(peer ident.Instance) {
 	n.manager.PeerUp(peer)
 	n.controller.PeerUp(peer)
 	n.tellOf(peer.Node)
+	n.post(func() { n.sayFullTo(peer.Node) })
 	n.archive.PeerUp(peer.Node)
 	for _, s := range shards {
 		s.PeerUp(peer.Node)
@@ -75,6 +76,7 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 	n := p.n
 	n.mu.Lock()
 	delete(n.sessions, peer.Node)
+	delete(n.full, peer.Node) // it says so again
 	n.lost[peer.Node] = n.env.Clock.Wall().UnixMilli()
 	n.gone[peer.Node] = cause == mesh.Refused
 	n.reaches[peer.Node] = protocol.Run{Node: peer, Cause: cause.String(), Reason: reason}

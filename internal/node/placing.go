@@ -8,6 +8,7 @@ import (
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/controller"
+	"github.com/tanist/tanist/internal/engine/storage"
 )
 
 // place says where the copies of a resource that is declared here go: to nodes that this one has a session with.
@@ -18,11 +19,49 @@ func (n *Node) place(r *catalog.Resource) (ident.Instance, []catalog.Member) {
 		o := n.view.Node(node)
 		return node == n.local.Node || o != nil && n.sessions[node] == ident.Instance{Node: o.Name, Store: o.Store, Boot: o.Boot}
 	})
+	for i := range sites {
+		sites[i].Full = n.full[sites[i].Node]
+	}
 	owner, followers, ok := control.Place(r.VHost+"\x00"+r.Name, sites, r.Target())
 	if !ok {
 		return n.local, nil
 	}
 	return owner, followers
+}
+
+// noteFull takes note of whether a node's disk has no room: nothing new is placed there while another node can take it.
+func (n *Node) noteFull(node string, full bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !full {
+		delete(n.full, node)
+		return
+	}
+	if n.full == nil {
+		n.full = map[string]bool{}
+	}
+	n.full[node] = true
+}
+
+// sayFull tells every node that can be reached, once, that this one's disk has no room, or has room again: each of them places what is declared
+// there. On the catalog's loop.
+func (n *Node) sayFull() {
+	full := n.store.Health().Class == storage.Full
+	if full == n.watch.full || n.mesh == nil {
+		return
+	}
+	n.watch.full = full
+	n.noteFull(n.local.Node, full)
+	for _, peer := range n.reached() {
+		n.sendControl(peer, n.heartbeat())
+	}
+}
+
+// sayFullTo tells it to a node that has come since.
+func (n *Node) sayFullTo(node string) {
+	if n.watch.full {
+		n.sendControl(node, n.heartbeat())
+	}
 }
 
 // voters gives the controller the members of the catalog's consensus.

@@ -36,6 +36,7 @@ type watched struct {
 	// toldLeader and toldTerm are of the controller that was told last whom this node reaches.
 	toldLeader, toldTerm uint64
 
+	full bool          // every node was told that there is no room on this one's disk
 	said time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
 	vows bool          // there were some
 	told map[ident.Partition]protocol.Confirmed
@@ -86,6 +87,7 @@ func (n *Node) controllerHears(from ident.Instance, msg any) {
 	switch m := msg.(type) {
 	case protocol.Heartbeat:
 		if m.From == from {
+			n.noteFull(from.Node, beatOf(m).Full())
 			n.controller.Beat(beatOf(m))
 		}
 	case protocol.RunReport:
@@ -116,9 +118,13 @@ func (n *Node) beat() {
 }
 
 func (n *Node) sayBeat() {
-	if n.mesh == nil || n.watch.controller == "" {
-		return
+	if n.mesh != nil && n.watch.controller != "" {
+		n.say(n.heartbeat())
 	}
+}
+
+// heartbeat says how this node is.
+func (n *Node) heartbeat() protocol.Heartbeat {
 	h := n.store.Health()
 	b := protocol.Heartbeat{
 		From: n.local, Term: n.watch.term, Closed: h.Closed, Stalled: int64(n.store.Stalled()), Sent: int64(n.env.Clock.Mono()),
@@ -131,7 +137,7 @@ func (n *Node) sayBeat() {
 			b.Draining = x.Draining
 		}
 	})
-	n.say(b)
+	return b
 }
 
 // sayVows tells the controller what has changed of its copies: how far owners have confirmed; promises that no role has followed yet, and

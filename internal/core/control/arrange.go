@@ -198,7 +198,7 @@ func (p *planner) arrange(w want) {
 		own := func(l catalog.Member) bool { return l.Node == m.Node }
 		switch {
 		case add != nil && add.Node == m.Node, slices.ContainsFunc(kept, own): // it needs no mark
-		case add != nil, len(kept) > 0, slices.Contains(a.Leaving, m):
+		case add != nil, len(kept) > 0, slices.Contains(a.Leaving, m) && len(free) > 0: // where nothing can take its place, it stays
 			leave = append(leave, m)
 		}
 	}

@@ -30,6 +30,7 @@ const (
 	DeadLetterStuck     Code = "dead-letter-stuck"
 	ClockSkew           Code = "clock-skew"
 	CertificateExpiring Code = "certificate-expiring"
+	DrainWaits          Code = "drain-waits"
 	HoldRunning         Code = "hold-running"
 )
 
@@ -46,7 +47,7 @@ const (
 
 var codes = []Code{
 	CatalogQuorumLost, Contradiction, BelowHistoryStart, WaitingForCopies, StoreClosed, CopyDamaged, QuorumCritical, UnderReplicated, DiskLow,
-	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, HoldRunning,
+	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, DrainWaits, HoldRunning,
 }
 
 // Limit is what a condition is limited by; empty where none of them is.
@@ -191,6 +192,7 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 	s.stores()
 	s.copies()
 	s.redundancy()
+	s.drains()
 	since := map[[2]string]int64{}
 	for _, c := range prev {
 		since[[2]string{string(c.Code), c.Subject}] = c.Since
@@ -422,7 +424,7 @@ func (s *survey) copies() {
 		}
 		if x.Learns && x.Moved != 0 && s.k.Now-x.Moved >= stuckAfter {
 			s.add(Condition{
-				Code: LearnerStuck, Subject: subject, What: "it has caught up nothing more for a minute", Since: x.Moved, Limit: ResourcePressure,
+				Code: LearnerStuck, Subject: subject, What: strings.TrimSuffix("it has caught up nothing more for a minute: "+x.Reason, ": "), Since: x.Moved, Limit: ResourcePressure,
 				Ends: "it comes further, or another node learns in its place", Next: show,
 			})
 		}

@@ -69,7 +69,22 @@ func TestAReplacedNodeIsNotMissed(t *testing.T) {
 	if got := told(Unhealthy(k)); got != "" {
 		t.Errorf("no node can take what drains: %s", got)
 	}
+	stay := func() (what string) {
+		list, _, _ := Attention(k, nil)
+		for _, c := range list {
+			if c.Code == DrainWaits && c.Notice {
+				what += c.Subject + ": " + c.What
+			}
+		}
+		return what
+	}
+	if got := stay(); got != "c: it is draining, and 1 copy stays there that no other node can take" {
+		t.Errorf("what is said of it: %q", got)
+	}
 	k.Nodes[3].Live = true
+	if got := stay(); got != "" {
+		t.Errorf("a node can take it, and it is said: %q", got)
+	}
 	if got := told(Unhealthy(k)); got != "q: the copy on c is to leave, since its node is draining > tanist status q" {
 		t.Errorf("a node can take what drains: %s", got)
 	}

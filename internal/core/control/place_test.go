@@ -85,6 +85,7 @@ func TestPlacementAgainstEnumeration(t *testing.T) {
 				Instance: instance(string(rune('a'+i)), 1), Zone: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "zone"),
 				Load: catalog.Load{Owned: rapid.IntRange(0, 3).Draw(t, "owned"), Followed: rapid.IntRange(0, 3).Draw(t, "followed")},
 				Live: rapid.IntRange(0, 3).Draw(t, "live") > 0, Draining: rapid.IntRange(0, 3).Draw(t, "draining") == 0,
+				Full: rapid.IntRange(0, 3).Draw(t, "full") == 0,
 			})
 		}
 		wanted := rapid.IntRange(1, 5).Draw(t, "copies")
@@ -93,7 +94,10 @@ func TestPlacementAgainstEnumeration(t *testing.T) {
 		if o, f, again := Place("q", shuffled, wanted); o != owner || !slices.Equal(f, followers) || again != ok {
 			t.Fatalf("the order of nodes decides: %v %v, %v %v", owner, followers, o, f)
 		}
-		open := slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Live || s.Draining })
+		open := slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Live || s.Draining || s.Full })
+		if len(open) == 0 {
+			open = slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Live || s.Draining })
+		}
 		live := slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Live })
 		if len(open) == 0 {
 			if ok != (len(live) > 0) || len(followers) > 0 {

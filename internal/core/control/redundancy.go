@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -148,4 +149,38 @@ func (s *survey) ending(a *catalog.Assignment, h Held) string {
 		back += fmt.Sprintf("; the place is kept for another %v", (time.Duration(h.Until-s.k.Now) * time.Millisecond).Round(time.Second))
 	}
 	return back
+}
+
+// drains says which draining nodes keep copies because no other node can take them. It is no obstacle to health: all copies are there.
+func (s *survey) drains() {
+	stay := map[string]int{}
+	for _, r := range s.k.View.AllResources() {
+		if r.Home != nil {
+			continue
+		}
+		for _, a := range r.Partitions {
+			if len(a.Learners) > 0 || s.room(a) {
+				continue
+			}
+			for _, h := range HoldsOf(s.k.View, a, r.Kind, s.k.Now) {
+				if h.Fate == Drained && s.nodes[h.Member.Node].Live {
+					stay[h.Member.Node]++
+				}
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(stay)) {
+		s.add(Condition{
+			Code: DrainWaits, Subject: node, What: fmt.Sprintf("it is draining, and %s there that no other node can take", stays(stay[node])), Notice: true,
+			Limit: ResourcePressure, Partitions: stay[node], Next: "tanist node list",
+			Ends: "a node that is not away, full or draining can take them, or fewer copies are asked for (tanist policy), or tanist node undrain " + Quoted(node),
+		})
+	}
+}
+
+func stays(n int) string {
+	if n == 1 {
+		return "1 copy stays"
+	}
+	return fmt.Sprintf("%d copies stay", n)
 }

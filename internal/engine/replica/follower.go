@@ -38,17 +38,38 @@ func (r *replica) sayStanding() { r.stand(false) }
 func (r *replica) stand(asked bool) {
 	s := protocol.Standing{
 		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Learner: r.copy.Role() == partition.Learner, Asked: asked,
-		Tail: r.copy.Tail(), Durable: r.copy.Durable().Position, Damaged: r.copy.Damaged(),
+		Tail: r.copy.Tail(), Durable: r.copy.Durable().Position, Damaged: cmp.Or(r.copy.Damaged(), r.noRoom()),
 	}
+	r.roomless = s.Damaged != "" && r.copy.Damaged() == ""
 	s.Empty = s.Tail.Position == 0
 	s.Partial, s.Importing = r.copy.Importing(), r.importing()
 	r.saidHeld = s.Durable
 	r.sendCopy(r.want.Owner.Node, s)
 }
 
+// noRoom says why a copy that counts for nothing yet takes nothing more, if that is so: the disk is full up to what is kept for settles, for
+// the catalog, and for copies that count.
+func (r *replica) noRoom() string {
+	if why := r.m.held.Load(); why != nil && (r.copy.Role() == partition.Learner || r.copy.Importing()) {
+		return "it waits for room on its disk: " + *why
+	}
+	return ""
+}
+
+// room tells the owner when a copy that catches up takes nothing more, or goes on.
+func (r *replica) room() {
+	if r.follows() && r.roomless != (r.noRoom() != "") {
+		r.sayStanding()
+	}
+}
+
 // extend continues the log with what the owner sent.
 func (r *replica) extend(m protocol.Extend) {
 	if !r.follows() || m.Epoch != r.copy.Epoch() || m.From != r.want.Owner {
+		return
+	}
+	if r.noRoom() != "" {
+		r.room()
 		return
 	}
 	for _, b := range m.Batches {

@@ -171,6 +171,10 @@ func (r *replica) imageChunk(m protocol.ImageChunk) {
 	if !ok || !r.follows() || m.Epoch != r.copy.Epoch() || m.From != r.want.Owner {
 		return
 	}
+	if r.noRoom() != "" {
+		r.room() // it goes on with this chunk when there is room
+		return
+	}
 	if m.Over > 0 {
 		if !r.copy.Discard(m.Over) {
 			r.sayStanding() // it is not where the owner took it to be

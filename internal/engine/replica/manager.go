@@ -188,10 +188,15 @@ func (m *Manager) Confirms(told map[ident.Partition]protocol.Confirmed) []protoc
 	return out
 }
 
-// Hold stops the admission of publishes on all partitions while reason is not empty; settles go on. Held publishes wait.
+// Hold stops the admission of publishes on all partitions while reason is not empty; settles go on. Held publishes wait. Copies that learn, or
+// are made of an image, take nothing either: what room there is left is kept for what cannot wait (design 2 §10).
 func (m *Manager) Hold(reason string) {
 	if reason != "" {
-		m.held.Store(&reason)
+		if m.held.Swap(&reason) == nil {
+			for _, r := range m.sorted() {
+				r.box.Post(roomless{})
+			}
+		}
 		return
 	}
 	if m.held.Swap(nil) == nil {

@@ -24,6 +24,7 @@ type replica struct {
 	phase     phase
 	waiting   bool      // counted in Manager.recovering
 	stirred   bool      // there may be more to do in Flush than to append what was admitted
+	roomless  bool      // the owner was told that a copy which catches up takes nothing: the disk has no room
 	telling   bool      // the copies wait to be told what was confirmed, and a timer is set
 	pacing    bool      // what goes to another node waits, and a timer is set
 	tidy      bool      // producers may have to be forgotten
@@ -182,6 +183,7 @@ type (
 	askStatus    struct{ done func(Status) }
 	stop         struct{ done func() }
 	release      struct{}
+	roomless     struct{}
 	bury         struct{}
 	deleted      struct{}
 	stepDone     struct{ err error }
@@ -246,6 +248,9 @@ func (r *replica) Receive(msg any) {
 	case release:
 		r.step(func(*partition.Effects) {}) // its lease may be another by now
 		r.admitHeld()
+		r.room()
+	case roomless:
+		r.room()
 	case bury:
 		r.bury()
 	case deleted:

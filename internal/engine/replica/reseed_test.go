@@ -5,6 +5,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -473,4 +474,77 @@ func TestAnImageThatIsCompleteAsItsCopyLeaves(t *testing.T) {
 	if left == 0 {
 		t.Error("no image was completed as its copy had left")
 	}
+}
+
+// A copy that catches up takes nothing while its disk has no room: what is left there is kept for what cannot wait. It says so, its owner sends
+// nothing, and it goes on where it stopped once there is room. A copy that counts goes on all the while.
+func TestACopyThatCatchesUpTakesNothingOnAFullDisk(t *testing.T) {
+	full := "the free space is below the low-water mark"
+	held := func(g *trio, c *fakeGateway) (position uint64, next int) {
+		g.nodes[2].m.Hold(full)
+		g.run(30) // what was on its way has come
+		log := g.nodes[2].store.logs[part]
+		image := func() (uint64, int) {
+			if in := log.c.in; in != nil {
+				return 0, in.next
+			}
+			return log.Image().Tail.Position, 0
+		}
+		position, next = image()
+		if s := g.nodes[2].status(); !strings.Contains(s.Reason, full) {
+			t.Fatalf("it says %+v", s)
+		}
+		g.sent = map[string]int64{}
+		for range 20 {
+			c.publish("y")
+			g.run(10)
+		}
+		if p, n := image(); p != position || n != next || g.sent["n3"] > 4<<10 {
+			t.Fatalf("it took more: %d and %d, then %d and %d; it was sent %d bytes", position, next, p, n, g.sent["n3"])
+		}
+		if at := c.upTo(); at != c.next {
+			t.Fatalf("confirmed below %d of %d", at, c.next)
+		}
+		g.nodes[2].m.Hold("")
+		return position, next
+	}
+	t.Run("a learner", func(t *testing.T) {
+		g := newTrio(t, 45, 3)
+		g.declare(catalog.Stream, 1)
+		g.tune(catalog.LearnerRate, "1MiB")
+		c := g.client(0)
+		body := string(make([]byte, 128<<10))
+		for range 40 {
+			c.publish(body)
+			g.run(2)
+		}
+		a := *g.assignment()
+		a.Version++
+		a.Learners = []catalog.Member{g.nodes[2].place()}
+		g.assign(a)
+		g.run(2500)
+		if at, _ := held(g, c); at == 0 || at >= 40 {
+			t.Fatalf("it was stopped at %d", at)
+		}
+		g.sim.RunFor(10 * time.Second)
+		g.same(0, 1, 2)
+		if a := g.assignment(); len(a.Followers) != 2 {
+			t.Fatalf("it was not admitted: %+v", a)
+		}
+	})
+	t.Run("a follower that takes an image", func(t *testing.T) {
+		g, c := behind(t, 46)
+		g.tune(catalog.RetainForAbsent, "1MiB")
+		g.nodes[2].restart()
+		g.run(12)
+		g.begun = 0
+		if _, next := held(g, c); next < 1 {
+			t.Fatalf("it was stopped at chunk %d", next)
+		}
+		g.run(500)
+		g.same(0, 1, 2)
+		if g.begun != 0 {
+			t.Fatalf("the image was begun anew %d times", g.begun)
+		}
+	})
 }

@@ -332,7 +332,7 @@ func (r *replica) status() Status {
 	case c.Damaged() != "":
 		s.State = Blocked
 	case c.Importing() && c.Role() == partition.Follower:
-		s.State, s.Reason, s.Moved = Recovering, reseeding, r.moved
+		s.State, s.Reason, s.Moved = Recovering, cmp.Or(r.noRoom(), reseeding), r.moved
 	case c.Role() == partition.Sealed:
 		s.State = Moving
 	case r.phase == serving || c.Role() == partition.Follower || c.Role() == partition.Learner:
@@ -343,6 +343,7 @@ func (r *replica) status() Status {
 		if c.Role() == partition.Owner && s.Reason == "" {
 			s.Reason, _ = r.shut()
 		}
+		s.Reason = cmp.Or(r.noRoom(), s.Reason)
 	case c.Role() == partition.Owner || c.Applying():
 		s.State = Recovering
 	default:
