@@ -206,8 +206,8 @@ func (m *membership) adopt(ctx context.Context, n *Node) error {
 }
 
 // mesh makes the node's end of the mesh.
-func (m *membership) mesh(local ident.Instance, ln net.Listener, r mesh.Registrar) (*mesh.GRPC, error) {
-	o := mesh.Options{Local: local, Cluster: m.id.Cluster, Listener: ln, Registrar: r, Trace: m.trace}
+func (m *membership) mesh(local ident.Instance, ln net.Listener, r mesh.Registrar, removed func(ident.StoreID) bool) (*mesh.GRPC, error) {
+	o := mesh.Options{Local: local, Cluster: m.id.Cluster, Listener: ln, Registrar: r, Trace: m.trace, Removed: removed}
 	switch {
 	case m.files != nil:
 		o.Trust = m.files

@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -104,6 +105,10 @@ func (p peers) Down(peer ident.Instance, cause mesh.Cause, reason string) {
 // Unreachable implements mesh.Handler.
 func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
 	n := p.n
+	if cause == mesh.Removed {
+		n.post(func() { n.expelled(node) })
+		return
+	}
 	n.mu.Lock()
 	text := cause.String() + ": " + reason
 	news := n.unreachable[node] != text
@@ -125,6 +130,19 @@ func (p peers) Unreachable(node string, cause mesh.Cause, reason string) {
 	if news { // the next attempt that fails in the same way says nothing new
 		trace.Warn(n.env.Trace, "peer.unreachable", slog.String("node", node), slog.String("cause", cause.String()), slog.String("reason", reason))
 	}
+}
+
+// expelled ends a node that learns from a member that its store was removed while it was away: none of them will have a session with it again, so
+// its own catalog never tells. A member says so only once it has read it in the catalog.
+func (n *Node) expelled(by string) {
+	n.mu.Lock()
+	known := n.failure != nil || n.stopping
+	n.mu.Unlock()
+	if known {
+		return
+	}
+	n.failed(fmt.Errorf("%w: make a token with `tanist join-token` on a member, and start it with --data NEW, --join and the token (node %s, which is a member, says so)",
+		consensus.ErrRemoved, by))
 }
 
 // Receive implements mesh.Handler.

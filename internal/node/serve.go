@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/gateway"
@@ -178,7 +179,10 @@ func (s *server) openNode(ctx context.Context) error {
 	env := Env{Clock: clock.System(), Exec: s.exec, FS: vfs.OS(), Random: rand.Reader, Trace: s.opt.Trace}
 	if s.cfg.Mesh != "" {
 		env.Mesh = func(local ident.Instance) (mesh.Mesh, error) {
-			return place.mesh(local, s.listeners["mesh"], registrar{s.node})
+			return place.mesh(local, s.listeners["mesh"], registrar{s.node}, func(store ident.StoreID) (gone bool) {
+				s.node.View(func(v *catalog.View) { gone = v.Removed(store) != nil })
+				return gone
+			})
 		}
 	}
 	at, host := s.cfg.Advertise, ""

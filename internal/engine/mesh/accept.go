@@ -178,6 +178,9 @@ func (m *GRPC) accept(in *inbound, control stream) error {
 	p, instance, err := m.check(in.node, first.GetHello())
 	if err != nil {
 		m.denied(in.node, err.Error())
+		if errors.Is(err, errRemoved) {
+			return status.Error(codes.NotFound, err.Error())
+		}
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	select {

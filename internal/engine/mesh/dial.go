@@ -212,6 +212,8 @@ func (m *GRPC) judge(ctx context.Context, c *conn, err error) *failure {
 	switch st, _ := status.FromError(err); st.Code() {
 	case codes.AlreadyExists:
 		return nil
+	case codes.NotFound:
+		return &failure{Removed, st.Message()}
 	case codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented:
 		return &failure{Denied, "it refused this node: " + st.Message()}
 	}

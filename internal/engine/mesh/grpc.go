@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -179,6 +180,9 @@ func (m *GRPC) hello() *wire.Hello {
 // version is that of the messages between nodes.
 const version = 1
 
+// errRemoved is of a store that has left the cluster.
+var errRemoved = errors.New("it was removed from the cluster")
+
 // check judges a peer's hello against the name in its certificate. The error's text is told to the other side.
 func (m *GRPC) check(certified string, h *wire.Hello) (*peer, ident.Instance, error) {
 	var i ident.Instance
@@ -195,6 +199,9 @@ func (m *GRPC) check(certified string, h *wire.Hello) (*peer, ident.Instance, er
 		return nil, i, fmt.Errorf("node %q names no store", certified)
 	}
 	i = ident.Instance{Node: h.GetNode(), Store: ident.StoreID(h.GetStore()), Boot: h.GetBoot()}
+	if m.opt.Removed != nil && m.opt.Removed(i.Store) {
+		return nil, i, fmt.Errorf("%w: node %q with store %v, as node %q knows", errRemoved, i.Node, i.Store, m.opt.Local.Node)
+	}
 	p := m.peer(i.Node)
 	if p == nil {
 		return nil, i, fmt.Errorf("node %q is not a member, as far as node %q knows", i.Node, m.opt.Local.Node)

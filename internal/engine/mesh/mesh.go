@@ -47,11 +47,12 @@ const (
 	Silent               // nothing was heard for the keep-alive time
 	Denied               // the certificate was not accepted, by either side; Reason says what is wrong with it
 	Left                 // the peer was taken off the list, or this node stops
+	Removed              // the peer says that this node's store has left the cluster, which is for good: no attempt succeeds any more
 )
 
 // String is the cause's name.
 func (c Cause) String() string {
-	return [...]string{"refused", "reset", "silent", "denied", "left"}[c]
+	return [...]string{"refused", "reset", "silent", "denied", "left", "removed"}[c]
 }
 
 // Handler is told what happens. Calls come from any goroutine and must not block; those about one peer never overlap, and neither do

@@ -25,6 +25,8 @@ type Options struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Trust gives this node's certificate and whom it trusts, anew at each connection.
 	Trust trust.Source
+	// Removed says of a store whether it has left the cluster for good. Who comes with one is told so. nil: none has.
+	Removed func(ident.StoreID) bool
 	// Registrar gives certificates; nil refuses to.
 	Registrar Registrar
 	// Renewed, if set, lets the node renew its certificate when two thirds of its life are over: Trust must be a *trust.Holder then. It

@@ -282,3 +282,21 @@ func TestRenewalOfStranger(t *testing.T) {
 		}
 	})
 }
+
+// A store that has left the cluster is told so, and by nobody who does not know it; it is never taken for gone.
+func TestARemovedStoreIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		gone := w.peer("b").Store
+		a := w.nodeWith(Options{Removed: func(s ident.StoreID) bool { return s == gone }}, "a", 1)
+		c := w.nodeWith(Options{Removed: func(ident.StoreID) bool { return false }}, "c", 1)
+		b := w.node("b", 1, w.peers("a", "c")...)
+		defer stopAll(a, b, c)
+		settle(5 * time.Second)
+		if a.count("up")+b.count("up")+c.count("up") != 0 {
+			t.Errorf("a session: %v, %v, %v", a.lines(), b.lines(), c.lines())
+		}
+		if b.count("unreachable a removed") == 0 || b.count("unreachable c denied") == 0 || b.count("unreachable a denied")+b.count("unreachable c removed") != 0 {
+			t.Errorf("it heard %v", b.lines())
+		}
+	})
+}
