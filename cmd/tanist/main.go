@@ -63,7 +63,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 			root.AddCommand(c)
 		}
 	}
-	add("node", newServe(), dev.New(), newStatus(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newInspect())
+	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newInspect())
 	add("client", newPublish(), newConsume())
 	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())

@@ -29,7 +29,7 @@ func newStatus() *cobra.Command {
 	var f adminFlags
 	var vhost string
 	c := &cobra.Command{
-		Use: "status [RESOURCE]", SuggestFor: []string{"list", "queues", "ls", "ps", "info", "show"}, Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
+		Use: "status [RESOURCE]", SuggestFor: []string{"queues", "ps", "info", "show"}, Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
 		Long: `Shows the nodes, queues and streams of the cluster, or one queue or stream with its copies, as any node sees them; what is not known is a dash.
 
 A partition serves, or waits and says for what. When its owner's node goes away another copy takes over, as soon as enough copies answer.

@@ -72,7 +72,7 @@ func (b *backend) Authenticate(ctx context.Context, user, password string, loopb
 
 // propose changes the catalog and turns a refusal into what a client is told.
 func (b *backend) propose(ctx context.Context, items ...catalog.Item) error {
-	return told(b.change(ctx, items...))
+	return refusal(b.change(ctx, items...))
 }
 
 // change changes the catalog. The error is a *catalog.Refusal, or a *broker.Error.
@@ -91,8 +91,8 @@ func (b *backend) change(ctx context.Context, items ...catalog.Item) error {
 	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", err)
 }
 
-// told turns a refusal of the catalog into what a client is told.
-func told(err error) error {
+// refusal turns a refusal of the catalog into what a client is told.
+func refusal(err error) error {
 	var refused *catalog.Refusal
 	if !errors.As(err, &refused) {
 		return err
@@ -144,7 +144,7 @@ func (b *backend) PutUser(ctx context.Context, u admin.UserUpdate) error {
 			next.Roles = *u.Roles
 		}
 		if err := b.change(ctx, catalog.PutUser(next)); catalog.CodeOf(err) != catalog.VersionMoved {
-			return told(err)
+			return refusal(err)
 		}
 	}
 }

@@ -50,10 +50,29 @@ func (g *gathered) add(node string, a protocol.StatusAnswer) {
 
 // gather asks every node that can be reached, all at once.
 func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
+	type timed struct {
+		protocol.StatusAnswer
+		asked int64
+	}
+	g := gathered{ahead: map[string]int64{}}
+	wall := func() int64 { return b.n.env.Clock.Wall().UnixMilli() }
+	g.silent = askAll(ctx, b, func(node string, done func(timed, bool)) {
+		asked := wall()
+		b.n.statusOf(node, q, func(a protocol.StatusAnswer, ok bool) { done(timed{a, asked}, ok) })
+	}, func(node string, x timed) {
+		g.add(node, x.StatusAnswer)
+		g.ahead[node] = ahead(x.Wall, x.asked, wall())
+	})
+	return g
+}
+
+// askAll asks every node that can be reached, all at once, and has take each answer, one after the other. It gives those that did not answer
+// within gatherTimeout, and why.
+func askAll[A any](ctx context.Context, b *backend, ask func(node string, done func(a A, ok bool)), take func(node string, a A)) (silent map[string]string) {
 	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
 	defer cancel()
 	n := b.n
-	g := gathered{silent: map[string]string{}, ahead: map[string]int64{}}
+	silent = map[string]string{}
 	var names []string
 	n.View(func(v *catalog.View) { // which holds the lock of sessions
 		names = append(names, n.local.Node)
@@ -65,36 +84,36 @@ func (b *backend) gather(ctx context.Context, q protocol.StatusAsk) gathered {
 				names = append(names, x.Name)
 				continue
 			}
-			g.silent[x.Name] = n.whySilent(x.Name)
+			silent[x.Name] = n.whySilent(x.Name)
 		}
 	})
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, name := range names {
 		all.Go(func() {
-			asked := n.env.Clock.Wall().UnixMilli()
-			type answer struct {
-				a  protocol.StatusAnswer
-				ok bool
-			}
-			x, err := await(ctx, func(done func(answer)) {
-				n.statusOf(name, q, func(a protocol.StatusAnswer, ok bool) { done(answer{a, ok}) })
+			x, err := await(ctx, func(done func(told[A])) {
+				ask(name, func(a A, ok bool) { done(told[A]{a, ok}) })
 			})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err != nil:
-				g.silent[name] = fmt.Sprintf("it did not answer within %v", gatherTimeout)
+				silent[name] = fmt.Sprintf("it did not answer within %v", gatherTimeout)
 			case !x.ok:
-				g.silent[name] = "it went away before it answered"
+				silent[name] = "it went away before it answered"
 			default:
-				g.add(name, x.a)
-				g.ahead[name] = ahead(x.a.Wall, asked, n.env.Clock.Wall().UnixMilli())
+				take(name, x.a)
 			}
 		})
 	}
 	all.Wait()
-	return g
+	return silent
+}
+
+// told is an answer, or that there is none.
+type told[A any] struct {
+	a  A
+	ok bool
 }
 
 // whySilent says why there is no session with a node. The lock is held.

@@ -279,5 +279,5 @@ func (b *backend) Deletions(ctx context.Context) (out []admin.Deletion, _ error)
 
 // ForgetDeletion implements admin.Backend.
 func (b *backend) ForgetDeletion(ctx context.Context, incarnation uint64) error {
-	return told(b.change(ctx, catalog.ForgetDeletion(incarnation)))
+	return refusal(b.change(ctx, catalog.ForgetDeletion(incarnation)))
 }

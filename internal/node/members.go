@@ -101,7 +101,7 @@ func (b *backend) RemoveNode(ctx context.Context, name string) error {
 		return broker.Errorf(broker.Precondition, "%s. Drain it (`tanist node drain %s`), wait (`tanist wait healthy`) and stop it: others take over what it owns, and then it can be "+
 			"removed. If it is lost with its data directory, another node takes its place: `tanist node replace %s`", refused.Error(), name, name)
 	}
-	return told(err)
+	return refusal(err)
 }
 
 // DrainNode implements admin.Backend.

@@ -124,6 +124,7 @@ type Node struct {
 	ledTerm     atomic.Uint64           // the last term that it led, or leads
 	reaches     map[string]protocol.Run // how this node reaches the others, as their controller is to know
 	watch       watched                 // on the catalog's loop
+	clients     atomic.Pointer[clients] // who knows them; nil: nobody, as in a simulation
 }
 
 // New opens the data directory, which blocks, and makes the rooms. Errors are those of storage.Open, and of reading Random.

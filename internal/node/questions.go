@@ -118,6 +118,8 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.StatusAnswer:
 		n.questions.answered(m.Request, peer.Node, 1, m)
+	case protocol.ClientsAsk, protocol.ClientsAnswer, protocol.CursorsAsk, protocol.CursorsAnswer:
+		n.answerLists(peer, msg)
 	case protocol.Heartbeat, protocol.RunReport, protocol.Confirms, protocol.Promises:
 		n.controllerHears(peer, msg)
 	case protocol.Lease:
@@ -233,12 +235,18 @@ func (n *Node) statusOf(node string, m protocol.StatusAsk, done func(a protocol.
 		n.answerStatus(m, func(a protocol.StatusAnswer) { done(a, true) })
 		return
 	}
-	m.Request = n.questions.ask(node, 1, func(msg any) {
-		a, ok := msg.(protocol.StatusAnswer)
+	askPeer(n, node, func(request uint64) any { m.Request = request; return m }, done)
+}
+
+// askPeer asks another node with a message that carries the number of the question. done is called once, with ok false where the session ended
+// before.
+func askPeer[A any](n *Node, node string, message func(request uint64) any, done func(a A, ok bool)) {
+	request := n.questions.ask(node, 1, func(msg any) {
+		a, ok := msg.(A)
 		done(a, ok)
 	})
-	if n.sendControl(node, m); !n.sees(node) {
-		n.questions.answered(m.Request, node, 1, nil) // the session ended between: nobody else says so
+	if n.sendControl(node, message(request)); !n.sees(node) {
+		n.questions.answered(request, node, 1, nil) // the session ended between: nobody else says so
 	}
 }
 

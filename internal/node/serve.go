@@ -271,6 +271,7 @@ func (s *server) serveAdmin() {
 		Product: Product, Version: s.opt.Version,
 	})
 	s.backend = &backend{n: s.node, front: s.amqp, version: s.opt.Version, started: time.Now()}
+	s.node.clients.Store(&clients{s.amqp.Status})
 	pages := console.New(console.Env{Backend: s.backend, Trace: s.opt.Trace})
 	s.admin = admin.New(admin.Env{Backend: s.backend, Trace: s.opt.Trace, Version: s.opt.Version, Pages: pages})
 	s.listenOn("admin", s.admin.Listen, nil)

@@ -69,7 +69,7 @@ func (b *backend) changeSetting(ctx context.Context, name string, bad error, cha
 			continue
 		case code == catalog.NotFound: // it has its default
 		case err != nil:
-			return out, told(err)
+			return out, refusal(err)
 		}
 		out, _ = b.setting(name)
 		return out, nil
@@ -86,7 +86,7 @@ func (b *backend) SetWishes(ctx context.Context, vhost, name string, u admin.Wis
 		if errors.As(err, &refused) && refused.Code == catalog.Invalid {
 			return out, broker.Errorf(broker.Precondition, "%s", refused.Want)
 		}
-		return out, told(err)
+		return out, refusal(err)
 	}
 	ok := false
 	b.n.View(func(v *catalog.View) {

@@ -86,6 +86,10 @@ const (
 	kindLease
 	kindDeletionAsk
 	kindDeletionAnswer
+	kindClientsAsk
+	kindClientsAnswer
+	kindCursorsAsk
+	kindCursorsAnswer
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

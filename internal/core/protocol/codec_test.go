@@ -40,6 +40,7 @@ func everyMessage() map[kind]any {
 		kindPromises: &Promises{}, kindConfirms: &Confirms{},
 		kindEvidence: &Evidence{}, kindEvidenceHeld: &EvidenceHeld{}, kindLossAsk: &LossAsk{}, kindLossAnswer: &LossAnswer{}, kindLease: &Lease{},
 		kindDeletionAsk: &DeletionAsk{}, kindDeletionAnswer: &DeletionAnswer{},
+		kindClientsAsk: &ClientsAsk{}, kindClientsAnswer: &ClientsAnswer{}, kindCursorsAsk: &CursorsAsk{}, kindCursorsAnswer: &CursorsAnswer{},
 	}
 	for k, m := range msgs {
 		v := reflect.ValueOf(m).Elem()

@@ -319,6 +319,18 @@ func (c *coder) putControl(msg any) bool {
 	case DeletionAnswer:
 		c.head(kindDeletionAnswer)
 		c.deletionAnswer(&m)
+	case ClientsAsk:
+		c.head(kindClientsAsk)
+		c.clientsAsk(&m)
+	case ClientsAnswer:
+		c.head(kindClientsAnswer)
+		c.clientsAnswer(&m)
+	case CursorsAsk:
+		c.head(kindCursorsAsk)
+		c.cursorsAsk(&m)
+	case CursorsAnswer:
+		c.head(kindCursorsAnswer)
+		c.cursorsAnswer(&m)
 	case StatusAsk:
 		c.head(kindStatusAsk)
 		c.statusAsk(&m)
@@ -426,6 +438,22 @@ func (c *coder) getOperators(k kind) any {
 	case kindDeletionAnswer:
 		var m DeletionAnswer
 		c.deletionAnswer(&m)
+		return m
+	case kindClientsAsk:
+		var m ClientsAsk
+		c.clientsAsk(&m)
+		return m
+	case kindClientsAnswer:
+		var m ClientsAnswer
+		c.clientsAnswer(&m)
+		return m
+	case kindCursorsAsk:
+		var m CursorsAsk
+		c.cursorsAsk(&m)
+		return m
+	case kindCursorsAnswer:
+		var m CursorsAnswer
+		c.cursorsAnswer(&m)
 		return m
 	}
 	return nil

@@ -365,6 +365,17 @@ func (m *Manager) Stop(done func()) {
 	}
 }
 
+// Cursors asks the owner of a stream's partition for its confirmed named cursors, after it has been asked to forget one, where one is named. done is
+// called once, from any goroutine; its answer is refused where this node does not own. Repeating it is safe.
+func (m *Manager) Cursors(p ident.Partition, forget string, done func(protocol.CursorsAnswer)) {
+	r := m.find(p)
+	if r == nil {
+		done(protocol.CursorsAnswer{Refused: "its owner has moved"})
+		return
+	}
+	r.box.Post(call{func() { done(r.cursors(forget)) }})
+}
+
 // Links asks the copy of a partition for its links at positions. done is called once, from any goroutine, with those that the log can
 // still say.
 func (m *Manager) Links(p ident.Partition, positions []uint64, done func(map[uint64]batch.Link)) {

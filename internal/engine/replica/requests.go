@@ -3,6 +3,7 @@ package replica
 import (
 	"log/slog"
 
+	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/queue"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -34,6 +35,34 @@ func (r *replica) cursor(m protocol.Cursor) {
 		}
 	}
 	in.settled = max(in.settled, m.Seq+1)
+}
+
+// cursors are the confirmed named cursors of a stream that this copy owns. One is forgotten first, where one is named: that is confirmed once it
+// is not among them any more.
+func (r *replica) cursors(forget string) (out protocol.CursorsAnswer) {
+	s, ok := r.side.(*streamSide)
+	switch {
+	case !ok:
+		out.Refused = "it is no stream"
+	case r.copy.Role() != partition.Owner || r.phase < claiming:
+		out.Refused = "its owner does not serve yet"
+	}
+	if out.Refused != "" {
+		return out
+	}
+	if forget != "" {
+		if err := r.fenced(); err != nil {
+			out.Refused = err.Error()
+			return out
+		}
+		_, out.Known = s.m.Cursor(forget)
+		s.m.Forget(forget)
+		r.touch()
+	}
+	s.m.Cursors(func(name string, offset uint64) {
+		out.Items = append(out.Items, protocol.CursorAt{Name: name, Offset: offset})
+	})
+	return out
 }
 
 func (r *replica) subscribe(m protocol.Subscribe) {

@@ -18,6 +18,7 @@ type Backend interface {
 
 	Wisher
 	Losses
+	Lists
 	Deleter
 
 	Overview(ctx context.Context) (Overview, error)

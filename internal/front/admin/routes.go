@@ -54,7 +54,7 @@ var byName = []parameter{
 	{"resource", "only those of this queue or stream"},
 }
 
-var routes = slices.Concat(memberRoutes, recorderRoutes, checkRoutes, wishRoutes, lossRoutes, deletionRoutes, []route{
+var routes = slices.Concat(memberRoutes, recorderRoutes, checkRoutes, wishRoutes, lossRoutes, listRoutes, deletionRoutes, []route{
 	{
 		method: "GET", path: "/api/v1/overview", summary: "One screen about the cluster", response: Overview{},
 		do: func(ctx context.Context, b Backend, _ *request) (any, error) { return b.Overview(ctx) },

@@ -89,11 +89,7 @@ var wishRoutes = []route{
 			if err := r.body(&u); err != nil {
 				return nil, err
 			}
-			vhost := r.query("vhost")
-			if vhost == "" {
-				vhost = catalog.DefaultVHost
-			}
-			return one(b.SetWishes(ctx, vhost, r.path("resource"), u))
+			return one(b.SetWishes(ctx, r.ofVHost(), r.path("resource"), u))
 		},
 	},
 }

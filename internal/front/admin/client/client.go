@@ -87,6 +87,37 @@ func (c *Client) Partitions(ctx context.Context, vhost, name string) ([]admin.Pa
 	return get[[]admin.Partition](ctx, c, "/api/v1/partitions?"+choose(vhost, name))
 }
 
+// Exchanges are those of a virtual host; empty chooses all.
+func (c *Client) Exchanges(ctx context.Context, vhost string) ([]admin.Exchange, error) {
+	return get[[]admin.Exchange](ctx, c, "/api/v1/exchanges?"+choose(vhost, ""))
+}
+
+// Bindings are those that lead to or from name; name and vhost choose some, empty chooses all.
+func (c *Client) Bindings(ctx context.Context, vhost, name string) ([]admin.Binding, error) {
+	return get[[]admin.Binding](ctx, c, "/api/v1/bindings?"+choose(vhost, name))
+}
+
+// Clients are the connected clients of a virtual host; empty chooses all.
+func (c *Client) Clients(ctx context.Context, vhost string) (admin.Clients, error) {
+	return get[admin.Clients](ctx, c, "/api/v1/connections?"+choose(vhost, ""))
+}
+
+// Consumers are the consumers of queues and streams; name and vhost choose some, empty chooses all.
+func (c *Client) Consumers(ctx context.Context, vhost, name string) (admin.Consumers, error) {
+	return get[admin.Consumers](ctx, c, "/api/v1/consumers?"+choose(vhost, name))
+}
+
+// Cursors are the named cursors of a stream.
+func (c *Client) Cursors(ctx context.Context, vhost, stream string) ([]admin.Cursor, error) {
+	return get[[]admin.Cursor](ctx, c, "/api/v1/cursors/"+url.PathEscape(stream)+"?"+choose(vhost, ""))
+}
+
+// ForgetCursor forgets a named cursor of a stream. Asked again it is refused if it was done.
+func (c *Client) ForgetCursor(ctx context.Context, vhost, stream, cursor string) error {
+	q := url.Values{"vhost": {vhost}, "cursor": {cursor}}
+	return c.do(ctx, http.MethodDelete, "/api/v1/cursors/"+url.PathEscape(stream)+"?"+q.Encode(), nil, nil)
+}
+
 // Transitions are the last n changes of owner, the newest first; name and vhost choose some, empty chooses all; n 0 is the node's default.
 func (c *Client) Transitions(ctx context.Context, vhost, name string, n int) ([]*evidence.Evidence, error) {
 	path := "/api/v1/transitions?" + choose(vhost, name)

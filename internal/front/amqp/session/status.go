@@ -12,6 +12,7 @@ type Status struct {
 	FrameMax    uint32
 	Heartbeat   int // seconds
 	Channels    []ChannelStatus
+	Consumers   []ConsumerStatus // by channel, in the order in which they began
 	Stats       Stats
 }
 
@@ -24,6 +25,15 @@ type ChannelStatus struct {
 	Prefetch    uint32
 	Confirms    bool
 	Paused      bool // by the client, with channel.flow
+}
+
+// ConsumerStatus is a consumer as people see it.
+type ConsumerStatus struct {
+	Channel  uint16
+	Tag      string
+	Queue    string
+	Prefetch uint32 // of its channel; 0: no bound
+	NoAck    bool
 }
 
 // Channels is how many channels are open.
@@ -51,6 +61,9 @@ func (c *Conn) Status() Status {
 			Number: ch.number, Consumers: len(ch.consumers), Unsettled: ch.unsettled.len(),
 			Unconfirmed: len(ch.confirms.fates) - ch.confirms.head, Prefetch: ch.prefetch, Confirms: ch.confirms.on, Paused: ch.paused,
 		})
+		for _, k := range ch.consumers {
+			s.Consumers = append(s.Consumers, ConsumerStatus{Channel: ch.number, Tag: k.tag, Queue: k.queue, Prefetch: ch.prefetch, NoAck: k.noAck})
+		}
 	}
 	return s
 }
