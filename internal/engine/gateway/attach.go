@@ -164,7 +164,7 @@ func (a *attachment) again() {
 func (a *attachment) claims() []protocol.Claim {
 	var cs []protocol.Claim
 	for _, h := range a.holders {
-		h.held.each(func(off uint64) { cs = append(cs, protocol.Claim{Consumer: h.id, Offset: off}) })
+		h.held.Each(func(off uint64) { cs = append(cs, protocol.Claim{Consumer: h.id, Offset: off}) })
 	}
 	for _, m := range a.settles.kept {
 		cs = appendClaims(cs, m.items)
@@ -276,7 +276,7 @@ func (a *attachment) busy() bool {
 func (a *attachment) holding() bool {
 	k := 0
 	for _, h := range a.holders {
-		if h.held.len() > 0 {
+		if h.held.Len() > 0 {
 			a.holders[k] = h
 			k++
 		} else {
@@ -381,7 +381,7 @@ func (a *attachment) lose(from uint64) {
 	trace.Warn(a.sh.env.Trace, "gateway.lost", slog.String("partition", a.p.String()), slog.Uint64("from", from))
 	a.settles.cut(from)
 	for _, c := range slices.Clone(a.consumers) {
-		lost := c.held.cut(from)
+		lost := c.held.Cut(from)
 		switch {
 		case c.reader != nil:
 			c.leaveNear()
@@ -393,7 +393,7 @@ func (a *attachment) lose(from uint64) {
 		}
 	}
 	for _, h := range slices.Clone(a.holders) { // of consumers that have ended, and of what was fetched one at a time
-		if h.held.cut(from) && h.id == 0 && !h.session.closed {
+		if h.held.Cut(from) && h.id == 0 && !h.session.closed {
 			h.session.l.GetsGone(a.p, from, lostHeld)
 		}
 	}

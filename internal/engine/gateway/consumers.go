@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/offsets"
 	"github.com/tanist/tanist/internal/core/protocol"
 )
 
@@ -12,12 +13,12 @@ type holder struct {
 	a       *attachment
 	session *session
 	id      uint64 // the gateway's number; 0 for fetched ones
-	held    held
+	held    offsets.Set
 	listed  bool
 }
 
 func (h *holder) hold(off uint64) {
-	h.held.add(off)
+	h.held.Add(off)
 	if !h.listed {
 		h.listed = true
 		h.a.holders = append(h.a.holders, h)
@@ -25,16 +26,16 @@ func (h *holder) hold(off uint64) {
 }
 
 // dropped forgets what is held: the partition is gone.
-func (h *holder) dropped() { h.held = held{} }
+func (h *holder) dropped() { h.held = offsets.Set{} }
 
 // release gives back everything that is held.
 func (h *holder) release() {
-	if h.held.len() == 0 {
+	if h.held.Len() == 0 {
 		return
 	}
-	h.held.each(func(off uint64) { h.a.settles.add(h.id, off, protocol.Release) })
-	h.a.sh.stats.Released += uint64(h.held.len())
-	h.held = held{}
+	h.held.Each(func(off uint64) { h.a.settles.add(h.id, off, protocol.Release) })
+	h.a.sh.stats.Released += uint64(h.held.Len())
+	h.held = offsets.Set{}
 	h.a.touch()
 }
 

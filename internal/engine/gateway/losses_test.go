@@ -101,21 +101,3 @@ func TestWhatWasFetchedBeyondAnAcceptedLossIsTold(t *testing.T) {
 		t.Errorf("settled %s", got)
 	}
 }
-
-func TestCuttingWhatIsHeld(t *testing.T) {
-	var h held
-	for _, off := range []uint64{1, 3, 5, 7, 9} {
-		h.add(off)
-	}
-	h.remove(7)
-	if h.cut(10) || !h.cut(5) || h.len() != 2 || h.cut(5) {
-		t.Fatalf("%+v", h)
-	}
-	h.add(5)
-	if at, ok := h.least(); !ok || at != 1 || h.len() != 3 || !h.remove(5) {
-		t.Fatalf("%+v", h)
-	}
-	if !h.cut(0) || h.len() != 0 {
-		t.Fatalf("%+v", h)
-	}
-}

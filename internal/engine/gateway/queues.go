@@ -393,7 +393,7 @@ func (x *session) Cancel(consumer uint64, done func()) {
 		if x.closed {
 			return
 		}
-		if c.held.len() == 0 {
+		if c.held.Len() == 0 {
 			x.forget(c)
 		}
 		done()

@@ -130,7 +130,7 @@ func (c *consumer) pump() {
 		}
 		r.next = off + 1
 		if !c.spec.NoAck {
-			c.held.add(off)
+			c.held.Add(off)
 		}
 		c.handed(int64(len(body)))
 		ds = append(ds, broker.Delivery{
@@ -153,7 +153,7 @@ func (c *consumer) mayTake() bool {
 	if c.undrain >= c.window || c.state != running {
 		return false
 	}
-	return c.spec.NoAck || c.prefetch == 0 || c.held.len() < int(c.prefetch)
+	return c.spec.NoAck || c.prefetch == 0 || c.held.Len() < int(c.prefetch)
 }
 
 // read settles records of a stream: room for more, and the cursor moves.
@@ -167,7 +167,7 @@ func (c *consumer) moveCursor() {
 	if c.spec.Cursor == "" {
 		return
 	}
-	at, ok := c.held.least()
+	at, ok := c.held.Least()
 	if !ok {
 		at = c.reader.next
 	}

@@ -275,7 +275,7 @@ func (x *session) Settle(refs []broker.Ref, o broker.Settlement) {
 			}
 			x.recent = c
 		}
-		if c.a.p != r.Partition || !c.held.remove(r.Offset) {
+		if c.a.p != r.Partition || !c.held.Remove(r.Offset) {
 			continue
 		}
 		x.sh.stats.settled(o)
@@ -288,7 +288,7 @@ func (x *session) Settle(refs []broker.Ref, o broker.Settlement) {
 			c.a.settles.add(c.id, r.Offset, outcomeOf(o))
 			c.a.touch()
 		}
-		if c.state == ended && c.held.len() == 0 {
+		if c.state == ended && c.held.Len() == 0 {
 			x.forget(c)
 		}
 	}
@@ -308,7 +308,7 @@ func outcomeOf(o broker.Settlement) protocol.Outcome {
 
 func (x *session) settleFetched(r *broker.Ref, o broker.Settlement) {
 	for _, h := range x.gets {
-		if h.a.p == r.Partition && h.held.remove(r.Offset) {
+		if h.a.p == r.Partition && h.held.Remove(r.Offset) {
 			x.sh.stats.settled(o)
 			h.a.settles.add(0, r.Offset, outcomeOf(o))
 			h.a.touch()
@@ -324,7 +324,7 @@ func (x *session) fetched(a *attachment) *holder {
 	for _, h := range x.gets {
 		if h.a == a {
 			found = h
-		} else if h.a.gone || h.held.len() == 0 {
+		} else if h.a.gone || h.held.Len() == 0 {
 			continue
 		}
 		x.gets[k] = h
@@ -362,7 +362,7 @@ func (x *session) forget(c *consumer) {
 
 // consumerGone tells the front of a consumer that the broker ended.
 func (x *session) consumerGone(c *consumer, reason string) {
-	if c.a.gone || c.held.len() == 0 {
+	if c.a.gone || c.held.Len() == 0 {
 		x.forget(c)
 	}
 	if !x.closed {

@@ -184,7 +184,7 @@ func (a *attachment) expireConsumers() bool {
 	limit := time.Duration(a.res.Queue.ConsumerTimeout) * time.Millisecond
 	watched := false
 	for _, c := range slices.Clone(a.consumers) {
-		least, ok := c.held.least()
+		least, ok := c.held.Least()
 		switch {
 		case !ok || c.state != running:
 			c.timed = false

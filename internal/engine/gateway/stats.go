@@ -124,10 +124,10 @@ func (s *Shard) status() Status {
 			Delivered: x.delivered, Stopped: x.stops > 0,
 		}
 		for _, c := range x.order {
-			one.Unsettled += uint64(c.held.len())
+			one.Unsettled += uint64(c.held.Len())
 		}
 		for _, h := range x.gets {
-			one.Unsettled += uint64(h.held.len())
+			one.Unsettled += uint64(h.held.Len())
 		}
 		st.Unsettled += one.Unsettled
 		st.Sessions = append(st.Sessions, one)
