@@ -112,6 +112,28 @@ func TestFollowersKilled(t *testing.T) {
 	t.Logf("%d followers killed, %d messages, %d events; longest times without a confirm %s", 2*rounds, r.messages, r.judge.Events(), r.pauses())
 }
 
+// conclude ends a load: everything is settled and read, judged, and the copies are the same. It returns who owns what by then, with what moved it.
+func (r *rig) conclude(load *load, cause string) map[string]partition {
+	r.t.Helper()
+	load.finish(r)
+	owned := r.owners(cause)
+	r.drainAll()
+	r.verdict()
+	r.c.identical(everything...)
+	r.t.Logf("%d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+	return owned
+}
+
+// sameEpochs fails where something changed its epoch.
+func (r *rig) sameEpochs(before, after map[string]partition) {
+	r.t.Helper()
+	for _, name := range everything {
+		if after[name].Epoch != before[name].Epoch {
+			r.t.Errorf("%s was in epoch %d and is in %d", name, before[name].Epoch, after[name].Epoch)
+		}
+	}
+}
+
 // TestFollowersHalted halts each follower in turn under load (SIGSTOP), for less and for more than the 1.5 s after which nobody counts on it,
 // and lets it go on: no publish fails, no epoch changes, and the copies end identical.
 func TestFollowersHalted(t *testing.T) {
@@ -136,17 +158,7 @@ func TestFollowersHalted(t *testing.T) {
 		r.verdict()
 		r.unharmed()
 	}
-	load.finish(r)
-	r.drainAll()
-	r.verdict()
-	after := r.owners("")
-	for _, name := range everything {
-		if after[name].Epoch != before[name].Epoch {
-			t.Errorf("%s was in epoch %d and is in %d", name, before[name].Epoch, after[name].Epoch)
-		}
-	}
-	c.identical(everything...)
-	t.Logf("4 followers halted, %d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+	r.sameEpochs(before, r.conclude(load, ""))
 }
 
 // statusWaits demands that `tanist status` says of a queue whose owner is gone that it waits, and for whom.
@@ -331,10 +343,5 @@ func TestRollingRestart(t *testing.T) {
 		r.unharmed()
 	}
 	load.settleAll(r)
-	load.finish(r)
-	r.owners("restart")
-	r.drainAll()
-	r.verdict()
-	c.identical(everything...)
-	t.Logf("3 nodes stopped and started, %d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+	r.conclude(load, "restart")
 }

@@ -57,12 +57,7 @@ func TestCuts(t *testing.T) {
 		r.verdict()
 		r.unharmed()
 	}
-	load.finish(r)
-	r.owners("failover")
-	r.drainAll()
-	r.verdict()
-	c.identical(everything...)
-	t.Logf("%d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+	r.conclude(load, "failover")
 }
 
 // controller is the node whose controller decides.

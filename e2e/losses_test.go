@@ -173,12 +173,7 @@ func TestOwnersAndControllersLost(t *testing.T) {
 		r.verdict()
 		r.unharmed()
 	}
-	load.finish(r)
-	r.owners("failover")
-	r.drainAll()
-	r.verdict()
-	c.identical(everything...)
-	t.Logf("%d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+	r.conclude(load, "failover")
 }
 
 // TestALongerEndIsCut gives an owner an end that nobody else has, halts it, and has the others, who were away, choose one of themselves. When it

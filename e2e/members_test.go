@@ -362,14 +362,5 @@ func TestReplaced(t *testing.T) {
 	c.back(lost)
 	r.verdict()
 	r.unharmed()
-	load.finish(r)
-	r.drainAll()
-	r.verdict()
-	after := r.owners("")
-	for _, name := range everything {
-		if after[name].Epoch != before[name].Epoch {
-			t.Errorf("%s was in epoch %d and is in %d", name, before[name].Epoch, after[name].Epoch)
-		}
-	}
-	c.identical(everything...)
+	r.sameEpochs(before, r.conclude(load, ""))
 }

@@ -131,10 +131,5 @@ func TestTwoOfThreeLostUnderLoad(t *testing.T) {
 		}
 		r.loseTwo(rng.IntN(3), how, load, rng)
 	}
-	load.finish(r)
-	r.owners("failover")
-	r.drainAll()
-	r.verdict()
-	c.identical(everything...)
-	t.Logf("%d messages, %d events; longest times without a confirm %s", r.messages, r.judge.Events(), r.pauses())
+	r.conclude(load, "failover")
 }
