@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -82,6 +83,9 @@ func inspectAll(w io.Writer, dir string, asJSON bool) error {
 		return fmt.Errorf("%w; is %s a data directory? `tanist config` shows where a node keeps its data", err, dir)
 	}
 	if err != nil {
+		if below, berr := os.Stat(filepath.Join(dir, "data")); berr == nil && below.IsDir() {
+			return fmt.Errorf("%w; tanist dev keeps a node's data in %s", err, filepath.Join(dir, "data"))
+		}
 		return err
 	}
 	all := inspected{Report: r}

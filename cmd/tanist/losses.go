@@ -130,7 +130,7 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 	}
 	row := func(what, format string, a ...any) { fmt.Fprintf(w, "  %-10s %s\n", what, fmt.Sprintf(format, a...)) }
 	fmt.Fprintf(w, "Plan %s: give up on the missing copies of %s\n", p.Plan, name)
-	row("missing", "%s: cut to the new history when they return, and then they follow", joined(p.Missing))
+	row("missing", "%s: cut to the new history on return, to follow", joined(p.Missing))
 	if p.Candidate == p.Owner && p.Entries == 0 {
 		row("owner", "%s goes on, with a new epoch after %d; it holds all that was confirmed: nothing is lost", p.Candidate, p.Epoch)
 	} else {
@@ -165,7 +165,7 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 	}
 	next += " --plan " + p.Plan + " --reason TEXT"
 	if len(p.MustBeStopped) > 0 {
-		row("stop first", "%s: if they run, they could go on by themselves", joined(p.MustBeStopped))
+		row("stop first", "%s", mustStop(p.MustBeStopped))
 		next += " --stopped " + strings.Join(p.MustBeStopped, ",")
 	}
 	_, err := fmt.Fprintf(w, "Next: start a missing node if that is possible at all, for then nothing is lost; else\n  %s\n", next)
@@ -333,7 +333,7 @@ func printDeletionPlan(w io.Writer, p admin.DeletionPlan) error {
 		}
 		row("gone", "%s%s", of, known)
 		if len(e.Missing) > 0 {
-			row("missing", "%s%s: put aside when they return", of, joined(e.Missing))
+			row("missing", "%s%s: put aside on return", of, joined(e.Missing))
 		}
 		if len(e.Left) > 0 {
 			left = true
@@ -346,7 +346,7 @@ func printDeletionPlan(w io.Writer, p admin.DeletionPlan) error {
 	}
 	next := "tanist delete " + target + " --plan " + p.Plan + " --reason TEXT"
 	if len(p.MustBeStopped) > 0 {
-		row("stop first", "%s: if they run, they could go on by themselves", joined(p.MustBeStopped))
+		row("stop first", "%s", mustStop(p.MustBeStopped))
 		next += " --stopped " + strings.Join(p.MustBeStopped, ",")
 	}
 	first := "start a missing node if that is possible at all, for then nothing is lost"
@@ -379,4 +379,12 @@ func printDeletions(w io.Writer, all []admin.Deletion) error {
 	}
 	_, err := fmt.Fprintln(w, "Next: tanist deleted forget NUMBER drops what was put aside, once nobody needs it")
 	return err
+}
+
+// mustStop says which nodes have to be stopped for sure, and why.
+func mustStop(nodes []string) string {
+	if len(nodes) == 1 {
+		return joined(nodes) + ": if it runs, it could go on by itself"
+	}
+	return joined(nodes) + ": if they run, they could go on by themselves"
 }

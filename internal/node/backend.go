@@ -88,7 +88,7 @@ func (b *backend) change(ctx context.Context, items ...catalog.Item) error {
 	if errors.As(err, &said) {
 		return err
 	}
-	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", err)
+	return forOperators(err)
 }
 
 // refusal turns a refusal of the catalog into what a client is told.

@@ -25,7 +25,19 @@ func forClients(err error) error {
 		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made: the catalog has no quorum, or lost the node that leads it; what is served goes on; asking again is safe")
 	case errors.Is(err, consensus.ErrNotProposed):
 		return broker.Errorf(broker.Unavailable,
-			"nothing was changed: the catalog has no leader in reach, or too much to do; queues whose owner and copies are in reach go on; try again later or on another node")
+			"nothing was changed: the catalog has no quorum in reach, or too much to do; queues whose owner and copies are in reach go on; try again later or on another node")
 	}
 	return err
+}
+
+// forOperators is the same for the admin API: who changes something there can also ask what is missing.
+func forOperators(err error) error {
+	switch {
+	case errors.Is(err, consensus.ErrUncertain):
+		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made: the catalog has no quorum, or lost the node that leads it. "+
+			"Look before you ask again; `tanist attention` says which nodes are missing")
+	case errors.Is(err, consensus.ErrNotProposed):
+		return broker.Errorf(broker.Unavailable, "nothing was changed: the catalog has no quorum in reach of this node, or too much to do. `tanist attention` says which nodes are missing")
+	}
+	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", err)
 }
