@@ -33,6 +33,9 @@ func (n *Node) useLease() {
 	}
 	n.watch.granted = protocol.Lease{}
 	g := lease.Grant{Term: m.Term, Holder: m.Holder, TTL: time.Duration(m.TTL), Sent: time.Duration(m.Sent)}
+	if n.env.Granted != nil {
+		g = n.env.Granted(g)
+	}
 	if l, changed := n.watch.lease.Take(g, n.local); changed {
 		n.watch.lease = l
 		n.manager.SetLease(l)

@@ -18,6 +18,7 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/archive"
 	"github.com/tanist/tanist/internal/engine/consensus"
@@ -47,9 +48,11 @@ type Env struct {
 	// a simulation, which listens there and, in tests of itself, lies.
 	Store func(replica.Store) replica.Store
 	Owner func(ident.Partition, protocol.Sender) protocol.Sender
-	// Sealed does the same between the copies' answers to seals and the controller here, and Members between owners and the catalog.
+	// Sealed does the same between the copies' answers to seals and the controller here, Members between owners and the catalog, and Granted
+	// between whoever grants this run a lease and the owners here.
 	Sealed  func(control.SealAnswer) control.SealAnswer
 	Members func(replica.Members) replica.Members
+	Granted func(lease.Grant) lease.Grant
 }
 
 // Config is what a node is told.

@@ -20,6 +20,9 @@ type Probe struct {
 // Standing says where a copy's log ends: the answer to Probe, to a batch that does not continue the log, and, unasked, what a copy
 // says when it has applied its role or the way to the owner's node opens. The owner goes on from Tail, which it compares with its own
 // log by the link. What it sent before and was not told of counts as lost.
+//
+// One of a later epoch than the receiver owns says that another owner was chosen, and nothing else: a copy says it to whoever owned before, once
+// it has taken up its role, and in answer to a Probe or an Extend of an earlier epoch.
 type Standing struct {
 	Partition ident.Partition
 	Epoch     uint64

@@ -46,6 +46,7 @@ type member struct {
 	up      bool
 	cut     map[string]bool // no session with these
 	crowded map[string]bool
+	deaf    bool // to the catalog
 }
 
 func newTrio(t *testing.T, seed uint64, n int) *trio {
@@ -171,7 +172,7 @@ func (g *trio) assign(a catalog.Assignment) {
 	res.Partitions = []*catalog.Assignment{&a}
 	g.res = &res
 	for _, m := range g.nodes {
-		if m.up {
+		if m.up && !m.deaf {
 			m.m.Apply([]catalog.Change{{After: g.res}})
 		}
 	}

@@ -105,3 +105,40 @@ func TestASealOfADeletedPartition(t *testing.T) {
 		t.Fatalf("answers %+v; copies %v, promises %v", got, w.m.sorted(), w.m.Promises())
 	}
 }
+
+// An owner that hears nothing of the catalog, and reaches another copy all the same, learns from that one that it is no owner any more: it delivers
+// nothing that the one that was chosen may have handed out and had settled. Whether that one tells it, or one that follows it.
+func TestAnOwnerLearnsOfAnotherFromItsCopies(t *testing.T) {
+	for _, owner := range []int{1, 2} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("owner=%d late=%v", owner, late), func(t *testing.T) {
+				g := newTrio(t, 11, 3)
+				g.declare(catalog.Queue, 1, 2)
+				c := g.client(0)
+				c.publish("a", "b", "c")
+				g.run(20)
+				old := g.nodes[0]
+				old.cut["n3"] = true // it goes on to hear n2
+				if late {
+					old.cut["n2"] = true
+				}
+				old.deaf = true
+				g.transition(owner, 1, 2)
+				if late { // the word was lost, and the way opens again
+					g.nodes[1].m.PeerDown("n1")
+					old.m.PeerDown("n2")
+					delete(old.cut, "n2")
+					old.connect()
+				}
+				old.m.PeerSilent("n3")
+				g.run(20)
+				c.got = nil
+				c.send(protocol.Subscribe{To: c.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})
+				g.run(50)
+				if got := c.bodies(); len(got) > 0 {
+					t.Fatalf("delivered %v while another owns", got)
+				}
+			})
+		}
+	}
+}

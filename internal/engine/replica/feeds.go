@@ -122,6 +122,7 @@ func (r *replica) feedOf(from ident.Instance, epoch uint64) *feed {
 
 // standing goes on from where a copy's log ends, if that is a place in this log.
 func (r *replica) standing(m protocol.Standing) {
+	r.hears(m.Epoch)
 	f := r.feedOf(m.From, m.Epoch)
 	if f == nil {
 		return
@@ -445,6 +446,7 @@ const livenessTTL = 1500
 // reach notes whether enough copies can be reached, each time that it may have changed.
 func (r *replica) reach() {
 	switch {
+	case r.alone == outdone && r.copy.Role() == partition.Owner:
 	case r.copy.Role() != partition.Owner, r.broken() == "" && (r.alone == 0 || r.followed()):
 		if r.alone != 0 {
 			r.alone = 0
@@ -467,8 +469,40 @@ func (r *replica) followed() bool {
 	return n >= int(r.w) || len(r.feeds) == 0
 }
 
-// cutOff reports whether an owner has reached too few copies for so long that it must not deliver.
-func (r *replica) cutOff() bool { return r.alone != 0 && r.mono() >= r.alone }
+// cutOff reports whether an owner must not hand out what is in a queue: it has reached too few copies for long, knows that another was chosen, or
+// is fenced, since where its lease is over an operator may have had another chosen. What is confirmed of a stream may be read all the same.
+func (r *replica) cutOff() bool {
+	return r.alone != 0 && r.mono() >= r.alone || r.fenced() != nil
+}
+
+// outdone is what alone is of an owner that knows that another was chosen, until its role is another or its epoch.
+const outdone = -1
+
+// hears notes which epoch another copy is in. Where that is a later one than this copy's, which owns, another owner was chosen and the catalog has
+// not said so here yet: what this one would deliver the other may have handed out, and had it settled.
+func (r *replica) hears(epoch uint64) {
+	if r.copy.Role() == partition.Owner && epoch > r.copy.Epoch() {
+		r.alone = outdone
+	}
+}
+
+// saysLater tells a node that goes by an earlier epoch which one this copy is in. It is no word of how far the log goes.
+func (r *replica) saysLater(node string) {
+	r.sendCopy(node, protocol.Standing{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local})
+}
+
+// tellsFormer tells the node that owned before, where that was another, that this copy has gone on to a later epoch: it may hear this node, and
+// nobody that it would learn it from.
+func (r *replica) tellsFormer() {
+	for _, s := range slices.Backward(r.want.Starts) {
+		if s.Epoch < r.copy.Epoch() {
+			if s.Node != r.want.Owner.Node && s.Node != r.m.env.Local.Node {
+				r.saysLater(s.Node)
+			}
+			return
+		}
+	}
+}
 
 // broken says why nothing can be confirmed at present, as far as that is known: fewer copies can be reached than a confirm needs. New
 // publishes are refused then: refused beats unknown (design 2 §6).

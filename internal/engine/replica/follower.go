@@ -23,13 +23,24 @@ func (r *replica) assumed() {
 	r.endFeeds()
 	r.cameFurther()
 	r.sayStanding()
+	r.tellsFormer()
 	r.warm()
 }
 
 func (r *replica) probed(m protocol.Probe) {
+	r.hears(m.Epoch)
+	if r.outdoes(m.Epoch) {
+		r.saysLater(m.From.Node)
+		return
+	}
 	if r.follows() && m.Epoch == r.copy.Epoch() && m.From == r.want.Owner {
 		r.stand(true)
 	}
+}
+
+// outdoes reports whether this copy has a role in a later epoch than one that a message is of.
+func (r *replica) outdoes(epoch uint64) bool {
+	return epoch < r.copy.Epoch() && (r.copy.Role() == partition.Owner || r.follows())
 }
 
 // sayStanding tells the owner unasked where this copy's log ends.
@@ -65,6 +76,11 @@ func (r *replica) room() {
 
 // extend continues the log with what the owner sent.
 func (r *replica) extend(m protocol.Extend) {
+	r.hears(m.Epoch)
+	if r.outdoes(m.Epoch) {
+		r.saysLater(m.From.Node)
+		return
+	}
 	if !r.follows() || m.Epoch != r.copy.Epoch() || m.From != r.want.Owner {
 		return
 	}

@@ -61,7 +61,7 @@ type replica struct {
 
 	ahead    uint64 // what the manager was told of partition.Copy.Ahead
 	fence    *fence // nil: the lease lets it take what comes
-	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough
+	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough; or outdone
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last

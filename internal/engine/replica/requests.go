@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"log/slog"
 
 	"github.com/tanist/tanist/internal/core/partition"
@@ -107,7 +108,8 @@ func (r *replica) get(m protocol.Get) {
 	case !ok:
 		none.Refused = "a stream is read by consumers only"
 	case r.cutOff():
-		none.Refused = r.broken()
+		short, _ := r.shut()
+		none.Refused = cmp.Or(short, "another owner was chosen")
 	case r.handOne(q, in, &m):
 		return
 	default:

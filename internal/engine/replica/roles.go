@@ -190,7 +190,9 @@ func (r *replica) writeMark() {
 	}})
 	r.reason = ""
 	r.reigns()
+	r.alone = 0
 	r.setFeeds(r.want)
+	r.tellsFormer()
 	var scratch [64]byte
 	body := partition.AppendEpochMark(scratch[:0], r.copy.Epoch(), machineVersion(r.res.Kind))
 	b := r.build()
