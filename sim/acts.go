@@ -37,13 +37,17 @@ const (
 	// ActFlip turns bits of what one node has stored, while it runs, and has an operator give it an empty disk once it says that something is
 	// damaged.
 	ActFlip Act = "flip"
+	// ActLease keeps an owner from its controller for longer than its lease, where that fences it, and may have an operator give it up meanwhile.
+	ActLease Act = "lease"
+	// ActBalance has a node of four or five be without copies for a while, and come to have as many as the others again.
+	ActBalance Act = "balance"
 )
 
 // DrawnActs are the acts that a seed draws from. To add one is to make all seeds other simulations: new ones are played where they are asked for.
 var DrawnActs = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace, ActLoss}
 
 // Acts are all acts.
-var Acts = append(slices.Clone(DrawnActs), ActFlip)
+var Acts = append(slices.Clone(DrawnActs), ActFlip, ActLease, ActBalance)
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -106,6 +110,11 @@ func (w *world) act() bool {
 		ok = g.loss()
 	case ActFlip:
 		ok = g.flip()
+	case ActLease:
+		w.losses = true
+		ok = g.lease()
+	case ActBalance:
+		ok = g.balance()
 	}
 	if !ok {
 		return false

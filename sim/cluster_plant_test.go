@@ -10,6 +10,7 @@ import (
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/mesh"
@@ -83,6 +84,9 @@ var plantedInClusters = []struct {
 		ActWithout, 0,
 	},
 	{"damage that is not noticed", func() plant { return unnoticed{} }, []Fault{}, []string{string(check.RuleBytes)}, ActFlip, 0},
+	{"an owner that ignores its lease", func() plant { return lasting{ttl: time.Hour} }, []Fault{}, []string{"and its lease was over"}, ActLease, 0},
+	{"copies that never move for balance", func() plant { return still{} }, []Fault{}, []string{"no balance within"}, ActBalance, 5},
+	{"a lease that is no more than its margin", func() plant { return lasting{ttl: lease.Margin} }, []Fault{}, []string{"though nothing is wrong", "no an answer to what is published"}, ActLease, 0},
 }
 
 // TestFaultsPlantedInClustersAreFound lies to three nodes in one way after another and demands that simulations find it, and say what it
@@ -105,6 +109,29 @@ func TestFaultsPlantedInClustersAreFound(t *testing.T) {
 			t.Fatal("40 seeds did not find it")
 		})
 	}
+}
+
+// still has copies stay where they are.
+type still struct{ honest }
+
+func (still) setting(name, value string) string {
+	if name == catalog.Rebalance {
+		return "off"
+	}
+	return value
+}
+
+// lasting has owners go by leases of another length than they were granted.
+type lasting struct {
+	honest
+	ttl time.Duration
+}
+
+func (p lasting) granted(_ *site, g lease.Grant) lease.Grant {
+	if g.TTL > 0 {
+		g.TTL = p.ttl
+	}
+	return g
 }
 
 // unnoticed has what is read from a disk of which a bit was turned be other bytes, and pass every check.

@@ -112,12 +112,20 @@ func TestEveryClusterFaultHappens(t *testing.T) {
 	}
 }
 
-// TestFlipSeeds turns bits of what one node at a time has stored, beside other faults or without, and in a story of its own.
-func TestFlipSeeds(t *testing.T) {
-	fresh(t, 60, func(i uint64) Options {
-		o := Options{Nodes: nodesOf(i), Small: i%4 > 0, Act: ActFlip, Faults: []Fault{}}
-		if i%3 == 0 {
-			o.Act, o.Faults = ActNone, []Fault{FaultFlip, []Fault{FaultKill, FaultRestart, FaultFlip, FaultBreak, FaultPower, FaultWipe, FaultStall}[i/3%7]}
+// TestAimedSeeds plays the acts that no seed draws, and turns bits beside other faults: see TestFreshSeeds.
+func TestAimedSeeds(t *testing.T) {
+	beside := []Fault{FaultKill, FaultRestart, FaultFlip, FaultBreak, FaultPower, FaultWipe, FaultStall}
+	fresh(t, 80, func(i uint64) Options {
+		o := Options{Nodes: nodesOf(i), Small: i%8 > 0, Faults: []Fault{}}
+		switch i % 4 {
+		case 0:
+			o.Act = ActFlip
+		case 1:
+			o.Act, o.Faults = ActNone, []Fault{FaultFlip, beside[i/4%7]}
+		case 2:
+			o.Act = ActLease
+		default:
+			o.Act, o.Nodes = ActBalance, 4+int(i/4%2)
 		}
 		return o
 	})

@@ -29,6 +29,7 @@ type host struct {
 	ears    map[ident.Partition]*ear
 	voters  int64  // of the catalog's consensus, as the run knows
 	watched uint64 // index of the catalog that was read last
+	tenure         // what it was leased
 }
 
 // boot starts the node over the disk as it is.
@@ -36,7 +37,7 @@ func (s *site) boot() {
 	w := s.w
 	w.counts.Runs++
 	s.runs++
-	h := &host{w: w, site: s, run: w.counts.Runs, loops: 1 + w.rng.IntN(3), ears: map[ident.Partition]*ear{}}
+	h := &host{w: w, site: s, run: w.counts.Runs, loops: 1 + w.rng.IntN(3), ears: map[ident.Partition]*ear{}, tenure: tenure{began: w.sim.Now()}}
 	s.host = h
 	h.exec = w.sim.Node(s.name, h.loops)
 	w.say("START of %s, run %d, on %d loops", s.name, h.run, h.loops)

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -24,6 +25,7 @@ type history struct {
 	confirmedAs batch.Tail
 	links       map[uint64]batch.Link // at the ends of batches, up to confirmed
 	owners      map[uint64]string     // who confirmed something, by epoch
+	latest      uint64                // the last of these epochs
 	newest      *catalog.Assignment   // that any node knows of
 	needs       int                   // copies that must hold what is confirmed, by it
 	accepted    uint64                // epoch of the last accepted loss that is known
@@ -43,6 +45,7 @@ type mark struct {
 	from uint64
 	tail batch.Tail
 	runs []batch.Run
+	at   time.Duration // when it was reported as durable
 }
 
 func (w *world) historyOf(p ident.Partition) *history {
@@ -85,9 +88,10 @@ func (c *holding) appended(b batch.Batch, link batch.Link) {
 }
 
 // synced moves what ends at or below a position to what is durable.
-func (c *holding) synced(position uint64) {
+func (c *holding) synced(position uint64, now time.Duration) {
 	n := 0
 	for n < len(c.pending) && c.pending[n].tail.Position <= position {
+		c.pending[n].at = now
 		n++
 	}
 	c.marks = append(c.marks, c.pending[:n]...)
@@ -107,8 +111,8 @@ func (c *holding) cut(position uint64) (dropped []mark) {
 }
 
 // reopened brings a copy in line with what a start has found of it: of what was not reported as durable some may be.
-func (c *holding) reopened(tail batch.Tail) {
-	c.synced(tail.Position)
+func (c *holding) reopened(tail batch.Tail, now time.Duration) {
+	c.synced(tail.Position, now)
 	c.cut(tail.Position)
 	c.pending = nil
 	if c.end() != tail.Position {
@@ -173,6 +177,10 @@ func (h *history) confirms(by *host, epoch uint64, position uint64) {
 		h.w.fail("%s: in epoch %d both %s and %s confirm", h.name(), epoch, who, by.instance())
 		return
 	}
+	if by.again(h.p, epoch, position) {
+		return
+	}
+	h.mayConfirm(by, epoch, position)
 	if position <= h.confirmed {
 		return
 	}
@@ -337,6 +345,8 @@ func (m *mouth) heard(msg any) {
 			m.upTo = x.UpTo
 			h.confirms(m.e.h, m.epoch, at)
 		}
+	case protocol.PublishRefused:
+		m.fenced(x)
 	case protocol.StreamData:
 		if n := len(x.Batches); n > 0 {
 			h.confirms(m.e.h, m.epoch, x.Batches[n-1].End())

@@ -70,7 +70,7 @@ func (g *stage) accept(t *target, stopped []string) bool {
 	done, asking := false, false
 	return w.awaitFor("accepted loss of "+t.spec.Name, losesWithin, w.now(func() bool {
 		l := w.leader()
-		if done || asking || l == nil || !l.host.serving {
+		if done || asking || l == nil || !l.host.serving || l.troubles > 0 { // one that is cut off may take itself for the leader
 			return done
 		}
 		asking = true
@@ -80,7 +80,10 @@ func (g *stage) accept(t *target, stopped []string) bool {
 		h.node.Loss(controller.LossRequest{Partition: p}, func(o controller.LossOutcome) {
 			w.say("PLAN of a loss: %+v", o)
 			answered = true
-			if done = o.Refused == "" && strings.HasPrefix(o.Plan.Against, "nothing has to be given up"); done {
+			if s := w.ownerOf(t); s == nil || s.troubles == 0 { // else it is not missed yet
+				done = o.Refused == "" && strings.HasPrefix(o.Plan.Against, "nothing has to be given up")
+			}
+			if done {
 				return // its owner was left, and has enough others by now
 			}
 			if o.Refused != "" || o.Plan.Against != "" {
@@ -106,6 +109,9 @@ func (g *stage) servesOne(t *target) bool {
 	return w.awaitFor("service of what is left", servesWithin, func() bool {
 		if p == nil {
 			h := w.anyHost()
+			if h != nil && h.site.troubles > 0 {
+				h = w.calmHost()
+			}
 			if h == nil {
 				return false
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/tanist/tanist/check"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/node"
@@ -30,6 +31,10 @@ func newNode(h *host) (*node.Node, error) {
 		Store: s.witness.store, Owner: h.owner,
 		Sealed:  func(a control.SealAnswer) control.SealAnswer { return w.opt.plant.sealed(s, a) },
 		Members: func(m replica.Members) replica.Members { return overheard{w.opt.plant.members(s, m), s} },
+		Granted: func(g lease.Grant) lease.Grant {
+			h.granted(g)
+			return w.opt.plant.granted(s, g)
+		},
 	}
 	cfg := node.Config{
 		Name: s.name, Dir: "data", Storage: w.storage, SnapshotEvery: w.snapshots, FormerHold: formerHold, CatalogBytes: 256 << w.rng.IntN(8),

@@ -82,6 +82,7 @@ func (o *operator) set(name, value string) {
 	if value == "" {
 		return
 	}
+	value = o.w.opt.plant.setting(name, value)
 	o.propose(func(v *catalog.View) []catalog.Item {
 		version := uint64(0)
 		if s := v.Setting(name); s != nil {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/core/lease"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/replica"
 	"github.com/tanist/tanist/internal/port/vfs"
@@ -23,6 +24,10 @@ type plant interface {
 	sealed(s *site, a control.SealAnswer) control.SealAnswer
 	// members stands between the owners at a place and the catalog.
 	members(s *site, m replica.Members) replica.Members
+	// granted changes what a controller grants the run at a place.
+	granted(s *site, g lease.Grant) lease.Grant
+	// setting changes what an operator sets.
+	setting(name, value string) string
 	// policy is how resources are declared: with "" by default. Owners are judged by the default all the same.
 	policy() string
 }
@@ -38,5 +43,7 @@ func (honest) toPeer(_ *site, _ string, _ mesh.Purpose, _ uint64, msg []byte, se
 }
 func (honest) sealed(_ *site, a control.SealAnswer) control.SealAnswer { return a }
 func (honest) members(_ *site, m replica.Members) replica.Members      { return m }
+func (honest) granted(_ *site, g lease.Grant) lease.Grant              { return g }
+func (honest) setting(_, value string) string                          { return value }
 func (honest) policy() string                                          { return "" }
 func (honest) toGateway(m *mouth, msg any)                             { m.to.Send(msg) }

@@ -114,3 +114,147 @@ func (g *stage) flip() bool {
 	}
 	return true
 }
+
+// balancesWithin is how long, in virtual time, it may take until copies are in balance, once all nodes are there and nothing else is to do: they
+// move two at a time.
+const balancesWithin = 20 * time.Second
+
+// balance has a node be without copies, since it was away for longer than they were held or was to be left, and back: copies come to it again
+// until no node has two more than another that could take one.
+func (g *stage) balance() bool {
+	w := g.w
+	if len(w.sites) < 4 {
+		return true
+	}
+	w.operator.set(catalog.FollowerLossHold, "1s")
+	w.operator.set(catalog.LearnerRate, "0")
+	w.operator.set(catalog.Rebalance, "on")
+	s := w.sites[g.rng.IntN(len(w.sites))]
+	if g.rng.IntN(2) == 0 {
+		g.take(s)
+		if !w.awaitFor("other copies in the place of those on "+s.name, replacesWithin, w.now(func() bool { return w.places(s) == "" })) {
+			return false
+		}
+		g.giveBack()
+	} else {
+		w.operator.changed = true
+		w.operator.draining(s, true)
+		if !w.awaitFor("other followers than those on "+s.name, replacesWithin, w.now(func() bool { return !w.follows(s) })) {
+			return false
+		}
+		w.operator.draining(s, false)
+	}
+	if !w.awaitFor("peace with "+s.name, healsWithin, w.now(w.peaceful)) {
+		return false
+	}
+	return w.awaitBalance()
+}
+
+// awaitBalance waits until copies are in balance, and for a while longer: they must stay, unless clients make and delete what has copies.
+func (w *world) awaitBalance() bool {
+	text := ""
+	even := w.now(func() bool { text = w.uneven(); return text == "" })
+	w.sim.RunUntil(func() bool { return even() || w.failed() }, balancesWithin)
+	if w.failed() || !w.loading {
+		return false
+	}
+	if text != "" {
+		w.fail("no balance within %v of virtual time: %s", balancesWithin, text)
+		return false
+	}
+	if slices.ContainsFunc(w.targets, func(t *target) bool { return t.maker }) {
+		return true
+	}
+	moves := w.moves()
+	w.sim.RunFor(2 * time.Second)
+	if text = w.uneven(); text != "" || w.moves() != moves {
+		w.fail("copies do not stay where they were in balance: %d versions more; %s", w.moves()-moves, text)
+	}
+	return !w.failed()
+}
+
+// moves counts the versions of all assignments, as the node knows that knows of most.
+func (w *world) moves() (most uint64) {
+	for _, h := range w.hosts() {
+		sum := uint64(0)
+		h.node.View(func(v *catalog.View) {
+			for _, r := range v.AllResources() {
+				for _, a := range r.Partitions {
+					sum += a.Version
+				}
+			}
+		})
+		most = max(most, sum)
+	}
+	return most
+}
+
+// follows reports whether a node has the copy of a follower, as any node knows.
+func (w *world) follows(s *site) (yes bool) {
+	w.each(func(r *catalog.Resource, a *catalog.Assignment) {
+		for _, m := range a.Followers {
+			yes = yes || r.Durable && m.Node == s.name
+		}
+	})
+	return yes
+}
+
+// uneven says what is not in balance, by the word of the node that the catalog is led on; empty if everything is. Owners stay where they are. A
+// follower's copy is to move where its node has two or more copies more than another has, which has none of that partition and is in the
+// same zone, or in one that has fewer of them.
+func (w *world) uneven() (text string) {
+	l := w.leader()
+	if l == nil || !l.host.serving {
+		return "nobody leads"
+	}
+	l.host.node.View(func(v *catalog.View) {
+		copies := map[string]int{}
+		for _, r := range v.AllResources() {
+			for _, a := range r.Partitions {
+				if r.Home != nil {
+					continue
+				}
+				text += w.unfinished(r, a)
+				for n := range nodesOfCopies(a) {
+					copies[n]++
+				}
+			}
+		}
+		for _, r := range v.AllResources() {
+			for _, a := range r.Partitions {
+				if r.Home == nil {
+					text += w.movable(r.Name, a, copies)
+				}
+			}
+		}
+	})
+	return text
+}
+
+// movable says which follower's copy of a partition is to move, and to where.
+func (w *world) movable(name string, a *catalog.Assignment, copies map[string]int) (text string) {
+	nodes := nodesOfCopies(a)
+	zones := map[string]int{}
+	for n := range nodes {
+		zones[w.siteOf(n).zone()]++
+	}
+	for _, m := range a.Followers {
+		from := w.siteOf(m.Node)
+		for _, to := range w.sites {
+			apart := to.zone() != from.zone() && zones[to.zone()] >= zones[from.zone()]
+			if !nodes[to.name] && !apart && copies[from.name] >= copies[to.name]+2 {
+				text += fmt.Sprintf("%s has a copy on %s, which has %d, and %s has %d; ", name, from.name, copies[from.name], to.name, copies[to.name])
+			}
+		}
+	}
+	return text
+}
+
+// nodesOfCopies are the nodes of the copies of a partition that count.
+func nodesOfCopies(a *catalog.Assignment) map[string]bool {
+	nodes := map[string]bool{a.Owner.Node: true}
+	for _, m := range a.Followers {
+		nodes[m.Node] = true
+	}
+	return nodes
+}

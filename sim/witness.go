@@ -51,7 +51,7 @@ func (n *witness) store(s replica.Store) replica.Store {
 		found[im.Partition] = true
 		n.hold(im)
 		c := n.w.historyOf(im.Partition).in(n)
-		c.reopened(im.Tail)
+		c.reopened(im.Tail, n.w.sim.Now())
 		c.remade = im.Importing
 	}
 	for p, t := range n.copies {
@@ -134,7 +134,7 @@ func (l *witnessedLog) Append(b batch.Batch, link batch.Link, urgent bool, done 
 				l.t.at, l.t.before, l.n.last = now, l.t.tail, now
 			}
 			l.t.tail = l.t.tail.After(b, link)
-			copy.synced(b.End())
+			copy.synced(b.End(), l.n.w.sim.Now())
 		}
 		done(err)
 	})

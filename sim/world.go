@@ -96,7 +96,7 @@ func newWorld(opt Options) *world {
 	for _, t := range w.targets {
 		t.gone = true
 	}
-	if act, _ := drawAct(opt); act != ActLoss { // what a program knows to be stored, and is gone, it does not give again
+	if act, _ := drawAct(opt); act != ActLoss && act != ActLease { // what a program knows to be stored, and is gone, it does not give again
 		w.makeProducers()
 	}
 	w.operator = newOperator(w)
