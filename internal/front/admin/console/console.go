@@ -30,6 +30,8 @@ type Backend interface {
 	admin.Recorder
 	// Picture is how the cluster stands. It asks every node once.
 	Picture(ctx context.Context) (Picture, error)
+	// Bindings are as admin.Backend gives them: this node knows them.
+	Bindings(ctx context.Context) ([]admin.Binding, error)
 }
 
 // Picture is what the nodes said at one time, so that what is seen together was said together. Each part is as admin.Backend gives it.

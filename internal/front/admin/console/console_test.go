@@ -76,6 +76,27 @@ func (f *fake) Transition(_ context.Context, id string) (*evidence.Evidence, err
 
 func (f *fake) Attention(context.Context) (admin.Attention, error) { return f.picture.Attention, nil }
 
+func (f *fake) Bindings(context.Context) ([]admin.Binding, error) {
+	return []admin.Binding{
+		{VHost: "/", Source: "shop\u202e", Destination: "orders", Kind: "queue", Key: "new.#", Arguments: map[string]string{"x-match": "any"}},
+		{VHost: "/", Source: "elsewhere", Destination: "orders", Kind: "exchange"},
+		{VHost: "v", Source: "elsewhere", Destination: "orders", Kind: "queue"},
+	}, nil
+}
+
+// TestBindings: a queue's page shows those that lead to it, and no other.
+func TestBindings(t *testing.T) {
+	page := ask(follower(whole()), "watch", "/console/resource?vhost=%2F&name=orders").Body.String()
+	for _, want := range []string{`<th scope="row">shop\u202e</th><td><code>new.#</code></td><td><code>x-match = any</code> </td>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s in\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "elsewhere") {
+		t.Error("it shows what leads elsewhere")
+	}
+}
+
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // whole is a cluster of three in which n2 is away, with the evidence of a failover.

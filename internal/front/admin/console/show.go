@@ -21,6 +21,7 @@ const (
 	pageRows     = 100
 	maxTiles     = 600 // of one node
 	maxBars      = 64  // partitions drawn on the page of a resource
+	maxBindings  = 100 // listed there
 )
 
 // row is a queue or stream in a list.
@@ -358,6 +359,8 @@ type resourceBody struct {
 	MoreParts   int
 	Transitions []change
 	Arguments   [][2]string
+	Bindings    []admin.Binding // that lead here
+	MoreBinds   int
 }
 
 func (b resourceBody) title() string { return visible(b.Row.Name) }
@@ -386,7 +389,19 @@ func showResource(ctx context.Context, c *Console, s *sample, r *http.Request) (
 	}
 	slices.SortFunc(b.Arguments, func(x, y [2]string) int { return strings.Compare(x[0], y[0]) })
 	all, err := c.env.Backend.Transitions(ctx, admin.Which{VHost: k.vhost, Resource: k.name}, recent)
+	if err != nil {
+		return nil, err
+	}
 	b.Transitions = changesOf(all)
+	binds, err := c.env.Backend.Bindings(ctx)
+	for _, x := range binds {
+		switch here := x.VHost == k.vhost && x.Destination == k.name && x.Kind == b.Row.Kind; {
+		case here && len(b.Bindings) < maxBindings:
+			b.Bindings = append(b.Bindings, x)
+		case here:
+			b.MoreBinds++
+		}
+	}
 	return b, err
 }
 
