@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
@@ -37,7 +38,7 @@ Exit codes: 0 nothing needs attention, %d something does, 1 it could not be foun
 				err = printAttention(c.OutOrStdout(), a, time.Now())
 			}
 			if err == nil && a.Needing > 0 {
-				err = exit{exitNo}
+				err = show.Exit(exitNo)
 			}
 			return err
 		}),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
@@ -66,7 +67,7 @@ Exit codes: 0 it is healthy, %d it was not by the timeout, 1 it could not be fou
 				printObstacles(c.OutOrStdout(), last)
 			}
 			if err == nil && !last.OK {
-				err = exit{exitNo}
+				err = show.Exit(exitNo)
 			}
 			return err
 		},
@@ -176,7 +177,7 @@ Exit codes: 0 the node can be stopped, %d it cannot, 1 it could not be found out
 				err = printCritical(c.OutOrStdout(), args[0], answer)
 			}
 			if err == nil && !answer.OK {
-				err = exit{exitNo}
+				err = show.Exit(exitNo)
 			}
 			return err
 		}),

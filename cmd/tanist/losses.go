@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
@@ -66,7 +67,7 @@ Exit codes: 0 there is a plan, %d nothing can be given up, 1 it could not be fou
 				err = printLossPlan(c.OutOrStdout(), p, time.Now())
 			}
 			if err == nil && p.Against != "" {
-				err = exit{exitNo}
+				err = show.Exit(exitNo)
 			}
 			return err
 		}),
@@ -218,7 +219,7 @@ Exit codes: 0 there is a plan, %d it is not to be deleted by force now, 1 it cou
 				err = printDeletionPlan(c.OutOrStdout(), p)
 			}
 			if err == nil && p.Against != "" {
-				err = exit{exitNo}
+				err = show.Exit(exitNo)
 			}
 			return err
 		},

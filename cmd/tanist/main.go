@@ -15,14 +15,11 @@ import (
 
 	"github.com/tanist/tanist/cmd/tanist/benches"
 	"github.com/tanist/tanist/cmd/tanist/dev"
+	"github.com/tanist/tanist/cmd/tanist/inspect"
+	"github.com/tanist/tanist/cmd/tanist/show"
 )
 
 func main() { os.Exit(run()) }
-
-// exit is an error whose text was already printed, or needs none.
-type exit struct{ code int }
-
-func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -30,12 +27,12 @@ func run() int {
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
 	root := newRoot()
 	err := root.ExecuteContext(ctx)
-	var code exit
+	var code show.Exit
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
-		return code.code
+		return int(code)
 	}
 	fmt.Fprintln(os.Stderr, "tanist:", err)
 	return 1
@@ -63,7 +60,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 			root.AddCommand(c)
 		}
 	}
-	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newInspect())
+	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), inspect.New())
 	add("client", newPublish(), newConsume())
 	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())

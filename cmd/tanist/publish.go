@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tanist/tanist/cmd/tanist/inspect"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/units"
 	"github.com/tanist/tanist/internal/front/admin"
@@ -165,13 +166,13 @@ func (o *publishOptions) messages(c *cobra.Command, bodies []string, headers amq
 		}
 	}
 	if o.from == "-" {
-		return exportedMessages(c.InOrStdin()), done, nil
+		return inspect.Messages(c.InOrStdin()), done, nil
 	}
 	f, err := os.Open(o.from)
 	if err != nil {
 		return nil, done, err
 	}
-	return exportedMessages(f), func() { _ = f.Close() }, nil // it was only read
+	return inspect.Messages(f), func() { _ = f.Close() }, nil // it was only read
 }
 
 // bodies gives one body after another; nil ends them.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/sim"
 )
 
@@ -89,7 +90,7 @@ func (o *simOptions) run(c *cobra.Command, seeded bool) error {
 		o.report(w, r)
 	})
 	if failed != nil {
-		return exit{1}
+		return show.Exit(1)
 	}
 	if !o.json {
 		fmt.Fprintf(w, "%s kept every promise\n", plural(done, "run"))

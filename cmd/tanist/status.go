@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
@@ -298,9 +299,4 @@ func leads(p admin.Partition, c admin.Copy) string {
 // answers says whether a copy's node told of it.
 func answers(c admin.Copy) bool { return c.Health != "unreachable" && c.Health != "missing" }
 
-func word(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
-}
+func word(b bool, yes, no string) string { return show.Word(b, yes, no) }

@@ -58,3 +58,17 @@ func PID(pid int) string {
 	}
 	return strconv.Itoa(pid)
 }
+
+// Word is one of two words.
+func Word(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// Exit is an error that ends the program with a code of its own, whose text was already printed, or needs none.
+type Exit int
+
+// Error is for whoever prints it all the same.
+func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

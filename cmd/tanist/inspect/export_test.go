@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bytes"
@@ -72,7 +72,7 @@ func TestWhatWasCutIsPublishedAgain(t *testing.T) {
 			t.Errorf("no %s in %s", word, &out)
 		}
 	}
-	next := exportedMessages(&out)
+	next := Messages(&out)
 	for _, body := range []string{"two", "four", "later"} {
 		m, err := next()
 		if err != nil || m == nil {

@@ -1,4 +1,5 @@
-package main
+// Package inspect is `tanist inspect`: it reads the data directories of nodes that are stopped, and writes nothing but what it is asked to export.
+package inspect
 
 import (
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/storage"
@@ -24,7 +26,8 @@ type inspectOptions struct {
 	export               string
 }
 
-func newInspect() *cobra.Command {
+// New makes the verb.
+func New() *cobra.Command {
 	var o inspectOptions
 	c := &cobra.Command{
 		Use: "inspect [DIRECTORY [PARTITION]]", SuggestFor: []string{"check", "verify"}, Short: "Check a data directory without a node",
@@ -45,7 +48,7 @@ lack their newest entries, which shows as a lag and not as a difference.`,
 		Args: cobra.ArbitraryArgs, // RunE knows how many
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
-	jsonFlag(c, &o.asJSON)
+	show.JSONFlag(c, &o.asJSON)
 	c.Flags().BoolVar(&o.cut, "cut", false, "print what was cut from a partition's log")
 	c.Flags().StringVar(&o.export, "export", "", "write the messages of a partition to this file, which must not be there yet, or - for standard output")
 	c.Flags().BoolVar(&o.compare, "compare", false, "compare the copies in several data directories")
@@ -57,7 +60,7 @@ func (o *inspectOptions) run(c *cobra.Command, args []string) error {
 	case o.compare && len(args) < 2:
 		return fmt.Errorf("--compare needs two data directories or more; `%s --help` has an example", c.CommandPath())
 	case !o.compare && len(args) > 2:
-		return fmt.Errorf("got %s; want: %s, or --compare", plural(len(args), "argument"), c.UseLine())
+		return fmt.Errorf("got %s; want: %s, or --compare", show.Plural(len(args), "argument"), c.UseLine())
 	case o.compare:
 		return inspectCompare(c.OutOrStdout(), args, o.asJSON)
 	case (o.cut || o.export != "") && len(args) < 2:
@@ -93,12 +96,12 @@ func inspectAll(w io.Writer, dir string, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		err = printJSON(w, all)
+		err = show.JSON(w, all)
 	} else {
 		err = printReport(w, &all)
 	}
 	if err == nil && damaged(r) {
-		return exit{2}
+		return show.Exit(2)
 	}
 	return err
 }
@@ -112,12 +115,12 @@ func inspectCompare(w io.Writer, dirs []string, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		err = printJSON(w, r)
+		err = show.JSON(w, r)
 	} else {
 		err = printComparison(w, r)
 	}
 	if err == nil && len(r.Problems) > 0 {
-		return exit{2}
+		return show.Exit(2)
 	}
 	return err
 }
@@ -125,15 +128,15 @@ func inspectCompare(w io.Writer, dirs []string, asJSON bool) error {
 func printComparison(w io.Writer, r *storage.Comparison) error {
 	u := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	for _, p := range r.Partitions {
-		fmt.Fprintf(w, "%s: positions %d to %d in every copy, %s the same\n", p.Partition, p.From, p.To, plural(p.Same, "batch pair"))
+		fmt.Fprintf(w, "%s: positions %d to %d in every copy, %s the same\n", p.Partition, p.From, p.To, show.Plural(p.Same, "batch pair"))
 		var rows [][]string
 		for _, c := range p.Copies {
 			rows = append(rows, []string{
 				c.Directory, c.Role, u(c.RoleEpoch), u(c.Head), u(c.Tail.Position), c.Tail.Link.String(), u(c.Lag), u(c.Cut),
-				word(c.Damaged == "", "ok", "DAMAGED"),
+				show.Word(c.Damaged == "", "ok", "DAMAGED"),
 			})
 		}
-		if err := table(w, "DIRECTORY ROLE EPOCH HEAD POSITION LINK LAG CUT STATE", rows); err != nil {
+		if err := show.Table(w, "DIRECTORY ROLE EPOCH HEAD POSITION LINK LAG CUT STATE", rows); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -169,16 +172,16 @@ func damaged(r *storage.Report) bool {
 
 func printReport(w io.Writer, all *inspected) error {
 	r := all.Report
-	fmt.Fprintf(w, "store %s, boot %d, format %d%s\n", r.Store, r.Boot, r.Format, word(r.InUse, ", in use by a process: the newest entries may be missing here", ""))
-	fmt.Fprintf(w, "catalog: snapshot at %d, %s after it, last %d%s\n", r.Catalog.Snapshot, plural(r.Catalog.Entries, "entry"), r.Catalog.Last,
-		word(r.Catalog.Damaged != "", ", DAMAGED: "+r.Catalog.Damaged, ""))
+	fmt.Fprintf(w, "store %s, boot %d, format %d%s\n", r.Store, r.Boot, r.Format, show.Word(r.InUse, ", in use by a process: the newest entries may be missing here", ""))
+	fmt.Fprintf(w, "catalog: snapshot at %d, %s after it, last %d%s\n", r.Catalog.Snapshot, show.Plural(r.Catalog.Entries, "entry"), r.Catalog.Last,
+		show.Word(r.Catalog.Damaged != "", ", DAMAGED: "+r.Catalog.Damaged, ""))
 	var rows [][]string
 	for _, f := range r.Files {
-		state := word(f.Generation == 0, "spare", word(f.Full, "full", "current"))
+		state := show.Word(f.Generation == 0, "spare", show.Word(f.Full, "full", "current"))
 		rows = append(rows, []string{f.Name, state, strconv.FormatUint(uint64(f.Generation), 10), strconv.FormatInt(f.Used, 10), strconv.FormatInt(f.Live, 10)})
 	}
 	fmt.Fprintln(w)
-	if err := table(w, "FILE STATE GENERATION USED LIVE", rows); err != nil {
+	if err := show.Table(w, "FILE STATE GENERATION USED LIVE", rows); err != nil {
 		return err
 	}
 	rows = nil
@@ -186,11 +189,11 @@ func printReport(w io.Writer, all *inspected) error {
 		u := func(n uint64) string { return strconv.FormatUint(n, 10) }
 		rows = append(rows, []string{
 			c.Partition.String(), c.Role, u(c.RoleEpoch), u(c.Promise), u(c.Head), u(c.Tail.Position), u(c.Tail.Offset), u(c.Snapshot),
-			strconv.Itoa(c.Batches), strconv.FormatInt(c.Bytes, 10), word(c.Damaged == "", "ok", "DAMAGED: "+c.Damaged),
+			strconv.Itoa(c.Batches), strconv.FormatInt(c.Bytes, 10), show.Word(c.Damaged == "", "ok", "DAMAGED: "+c.Damaged),
 		})
 	}
 	fmt.Fprintln(w)
-	if err := table(w, "COPY ROLE EPOCH PROMISE HEAD POSITION OFFSET SNAPSHOT BATCHES BYTES STATE", rows); err != nil {
+	if err := show.Table(w, "COPY ROLE EPOCH PROMISE HEAD POSITION OFFSET SNAPSHOT BATCHES BYTES STATE", rows); err != nil {
 		return err
 	}
 	if err := all.printArchive(w); err != nil {
@@ -257,7 +260,7 @@ func (l *entries) add(b batch.Batch, e batch.Entry) bool {
 
 func (l entries) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, l)
+		return show.JSON(w, l)
 	}
 	var rows [][]string
 	for _, one := range l {
@@ -267,5 +270,5 @@ func (l entries) print(w io.Writer, asJSON bool) error {
 		}
 		rows = append(rows, []string{strconv.FormatUint(one.Position, 10), strconv.FormatUint(one.Epoch, 10), one.Kind, offset, strconv.Itoa(one.Bytes), one.Start})
 	}
-	return table(w, "POSITION EPOCH KIND OFFSET BYTES START", rows)
+	return show.Table(w, "POSITION EPOCH KIND OFFSET BYTES START", rows)
 }

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/ident"
@@ -136,7 +137,7 @@ func inspectExport(out, said io.Writer, dir, name, file string, cut bool) (err e
 		err = buffer.Flush()
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(said, "%s of %s written, %d of them settled or gone by the same log\n", plural(x.written, "message"), p, x.settled)
+		_, err = fmt.Fprintf(said, "%s of %s written, %d of them settled or gone by the same log\n", show.Plural(x.written, "message"), p, x.settled)
 	}
 	return err
 }
@@ -181,11 +182,11 @@ func (x *exporter) cutEnds(dir string) error {
 }
 
 func nothingCut(p ident.Partition, dir string, broken int) error {
-	return fmt.Errorf("nothing that was cut from %s is kept in %s (%s cannot be read)", p, dir, plural(broken, "end"))
+	return fmt.Errorf("nothing that was cut from %s is kept in %s (%s cannot be read)", p, dir, show.Plural(broken, "end"))
 }
 
-// exportedMessages gives the messages of an export that are not settled, one after another; nil ends them.
-func exportedMessages(r io.Reader) func() (*amqp.Publishing, error) {
+// Messages gives the messages of an export that are not settled, one after another; nil ends them.
+func Messages(r io.Reader) func() (*amqp.Publishing, error) {
 	d := json.NewDecoder(bufio.NewReaderSize(r, 64<<10))
 	n := 0
 	return func() (*amqp.Publishing, error) {

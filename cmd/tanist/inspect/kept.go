@@ -1,10 +1,11 @@
-package main
+package inspect
 
 import (
 	"fmt"
 	"io"
 	"strconv"
 
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/archive"
@@ -63,20 +64,20 @@ func (r *inspected) addArchive(dir string) error {
 }
 
 func (r *inspected) printArchive(w io.Writer) error {
-	fmt.Fprintf(w, "\nevidence of %s%s\n", plural(r.Evidence, "transition"), word(r.EvidenceBroken > 0, fmt.Sprintf("; %d bytes of it cannot be read", r.EvidenceBroken), ""))
+	fmt.Fprintf(w, "\nevidence of %s%s\n", show.Plural(r.Evidence, "transition"), show.Word(r.EvidenceBroken > 0, fmt.Sprintf("; %d bytes of it cannot be read", r.EvidenceBroken), ""))
 	var rows [][]string
 	for _, e := range r.CutEnds {
 		u := func(n uint64) string { return strconv.FormatUint(n, 10) }
 		rows = append(rows, []string{e.Partition.String(), u(e.Epoch), u(e.From), u(e.To), u(e.Records), strconv.FormatInt(e.Bytes, 10)})
 	}
 	if r.CutEndsBroken > 0 {
-		fmt.Fprintf(w, "%s that were cut and kept cannot be read\n", plural(r.CutEndsBroken, "end"))
+		fmt.Fprintf(w, "%s that were cut and kept cannot be read\n", show.Plural(r.CutEndsBroken, "end"))
 	}
 	if len(rows) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return table(w, "CUT EPOCH FROM TO RECORDS BYTES", rows)
+	return show.Table(w, "CUT EPOCH FROM TO RECORDS BYTES", rows)
 }
 
 // inspectCut prints the entries that were cut from a partition's log, the end that was cut first before the others.
