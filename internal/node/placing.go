@@ -29,7 +29,8 @@ func (n *Node) place(r *catalog.Resource) (ident.Instance, []catalog.Member) {
 	return owner, followers
 }
 
-// noteFull takes note of whether a node's disk has no room: nothing new is placed there while another node can take it.
+// noteFull takes note of whether a node's disk has no room, or its store closed itself not long ago: nothing new is placed there while another
+// node can take it.
 func (n *Node) noteFull(node string, full bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,10 +44,10 @@ func (n *Node) noteFull(node string, full bool) {
 	n.full[node] = true
 }
 
-// sayFull tells every node that can be reached, once, that this one's disk has no room, or has room again: each of them places what is declared
-// there. On the catalog's loop.
+// sayFull tells every node that can be reached, once, when that comes to be so of this one, or is over: each of them places what is declared there.
+// On the catalog's loop.
 func (n *Node) sayFull() {
-	full := n.store.Health().Class == storage.Full
+	full := n.store.Health().Class == storage.Full || n.store.Cools()
 	if full == n.watch.full || n.mesh == nil {
 		return
 	}

@@ -36,9 +36,7 @@ func (n *Node) ownStatus() protocol.StatusAnswer {
 		From: n.local, PID: uint64(n.cfg.PID), Closed: h.Closed, Blocked: h.Blocked, Reason: h.Reason, Free: h.Free,
 		Wall: n.env.Clock.Wall().UnixMilli(),
 	}
-	if h.Class != storage.Healthy {
-		out.Health = string(h.Class)
-	}
+	out.Health = n.healthWord(h)
 	if m, ok := n.mesh.(interface{ Expires() time.Time }); ok {
 		out.CertificateEnds = m.Expires().UnixMilli()
 	}

@@ -36,7 +36,7 @@ type watched struct {
 	// toldLeader and toldTerm are of the controller that was told last whom this node reaches.
 	toldLeader, toldTerm uint64
 
-	full bool          // every node was told that there is no room on this one's disk
+	full bool          // every node was told that this one is to get no new copies: its disk has no room, or its store cools
 	said time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
 	vows bool          // there were some
 	told map[ident.Partition]protocol.Confirmed
@@ -87,8 +87,9 @@ func (n *Node) controllerHears(from ident.Instance, msg any) {
 	switch m := msg.(type) {
 	case protocol.Heartbeat:
 		if m.From == from {
-			n.noteFull(from.Node, beatOf(m).Full())
-			n.controller.Beat(beatOf(m))
+			b := beatOf(m)
+			n.noteFull(from.Node, b.Full() || b.Cools())
+			n.controller.Beat(b)
 		}
 	case protocol.RunReport:
 		if m.From == from && from != n.local { // it hears of its own node's sessions as they come and go
@@ -114,6 +115,7 @@ func (n *Node) beat() {
 		n.tellAll()
 	}
 	n.sayVows()
+	n.sayFull()
 	n.box.After(beatEvery, func() { n.beat() })
 }
 
@@ -129,15 +131,21 @@ func (n *Node) heartbeat() protocol.Heartbeat {
 	b := protocol.Heartbeat{
 		From: n.local, Term: n.watch.term, Closed: h.Closed, Stalled: int64(n.store.Stalled()), Sent: int64(n.env.Clock.Mono()),
 	}
-	if h.Class != storage.Healthy {
-		b.Health = string(h.Class)
-	}
+	b.Health = n.healthWord(h)
 	n.View(func(v *catalog.View) {
 		if x := v.Node(n.local.Node); x != nil {
 			b.Draining = x.Draining
 		}
 	})
 	return b
+}
+
+// healthWord is the class of a store's fault; where there is none, that it cools, or nothing.
+func (n *Node) healthWord(h storage.Health) string {
+	if h.Class == storage.Healthy && n.store.Cools() {
+		return control.Cooling
+	}
+	return string(h.Class)
 }
 
 // sayVows tells the controller what has changed of its copies: how far owners have confirmed; promises that no role has followed yet, and

@@ -419,7 +419,7 @@ func (s *survey) copies() {
 			s.damaged[x.Partition] = append(s.damaged[x.Partition], x.Node)
 			s.add(Condition{
 				Code: CopyDamaged, Subject: subject, What: x.Damaged, Limit: StorageFault,
-				Ends: "the copy is made anew from a healthy one", Next: show,
+				Ends: "another takes its place: tanist node drain " + Quoted(x.Node) + ", or tanist node replace where no other node can", Next: show,
 			})
 		}
 		if x.Learns && x.Moved != 0 && s.k.Now-x.Moved >= stuckAfter {

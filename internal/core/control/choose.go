@@ -42,7 +42,8 @@ type Input struct {
 	// Dropped are positions that it was asked for and knows nothing of any more, because what was there was confirmed and has gone from
 	// its log. An answer that ends there cannot be compared: its copy does not go on from its own log, but is made anew.
 	Dropped []uint64
-	// Suspected are the stores whose nodes are suspected, though their copies have answered: they own only where nobody else holds as much.
+	// Suspected are the stores whose nodes are suspected, though their copies have answered, or that closed themselves not long ago: they own only
+	// where nobody else holds as much.
 	Suspected []ident.StoreID
 }
 

@@ -20,7 +20,8 @@ type Limits struct {
 	// TakeoverGrace is how long a new controller waits for nodes that it has never heard. A controller that could not run itself gives
 	// the others as much before it holds their silence against them.
 	TakeoverGrace time.Duration
-	// ReadmitCooldown is how long a node whose sync stalled, if only half as long as StallLimit, is no better than an owner that stalls.
+	// ReadmitCooldown is how long a node whose sync stalled, if only half as long as StallLimit, is no better than an owner that stalls. A store
+	// that closed itself has a time of its own (Beat.Cools).
 	ReadmitCooldown time.Duration
 }
 
@@ -437,6 +438,12 @@ func (n *watched) reboot(boot uint64, by string, now time.Duration) {
 	if i, ok := slices.BinarySearch(n.seenBy, by); !ok {
 		n.seenBy = slices.Insert(n.seenBy, i, by)
 	}
+}
+
+// Cools reports whether a run has said, as its last word, that its store closed itself not long ago (design 2 §10).
+func (d *Detector) Cools(m catalog.Member) bool {
+	n := d.find(m.Node)
+	return n != nil && n.run.Store == m.Store && n.beat.From == n.run && n.beat.Cools()
 }
 
 // Suspect is the suspicion of a run, as the last Tick found; false if there is none.

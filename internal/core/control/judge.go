@@ -152,6 +152,12 @@ func (d *Detector) saying(n *watched, e Ending, now time.Duration) (by []string,
 	return by, since
 }
 
+// Cooling is the health of a node whose store closed itself in an earlier run, and has not gone on for ReadmitCooldown since.
+const Cooling = "cooling"
+
+// Cools reports whether a node says that its store is one that closed itself not long ago: it owns nothing that another can.
+func (b Beat) Cools() bool { return b.Health == Cooling }
+
 // Full reports whether a node says that its disk has no room: it may go on to own and to follow, but no other copy is to come to it.
 func (b Beat) Full() bool { return b.Health == "full" }
 

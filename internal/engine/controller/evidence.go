@@ -74,7 +74,7 @@ func (c *Controller) input(t *transition) control.Input {
 	for _, m := range t.members {
 		if m.answer != nil {
 			in.Answers = append(in.Answers, *m.answer)
-			if c.suspects(m.member) {
+			if c.suspects(m.member) || c.watch.detector.Cools(m.member) {
 				in.Suspected = append(in.Suspected, m.member.Store)
 			}
 		}

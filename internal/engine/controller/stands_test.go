@@ -84,3 +84,22 @@ func TestNothingMovesWhereAllDisksStall(t *testing.T) {
 	}
 	w.moves(8 * time.Second)
 }
+
+// A store that closed itself not long ago owns where no other holds as much, and only there.
+func TestAStoreThatCoolsOwnsOnlyWhereNoOtherCan(t *testing.T) {
+	for _, c := range []struct{ cools, owner string }{{"one", "three"}, {"three", "one"}, {"one three", ""}} {
+		w := newTrio(t)
+		w.health = func(node string) string {
+			if strings.Contains(c.cools, node) {
+				return control.Cooling
+			}
+			return ""
+		}
+		w.sim.RunFor(500 * time.Millisecond)
+		w.lose("two", control.Reset, control.Refused)
+		w.sim.RunFor(time.Second)
+		if a := w.assignment(); a.Epoch != 2 || a.Pending != nil || c.owner != "" && a.Owner.Node != c.owner {
+			t.Errorf("%s cools: %+v", c.cools, a)
+		}
+	}
+}

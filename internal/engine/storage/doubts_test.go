@@ -490,3 +490,45 @@ func TestConsensusSnapshotEndsWhatContradictsIt(t *testing.T) {
 		}
 	}
 }
+
+// A store that closed itself cools for a while after it is opened again, in a run that is cut short and in the next one, and no longer than that.
+func TestAStoreThatClosedItselfCoolsOverRestarts(t *testing.T) {
+	b := newBox(t, Options{ScrubEvery: -1})
+	again := func(ran time.Duration) {
+		b.sim.RunFor(ran)
+		b.kill()
+		b.open()
+	}
+	again(time.Second)
+	if b.s.Cools() {
+		t.Fatal("it cools after a run that ended well")
+	}
+	l := b.log(1)
+	b.mem.FailAfter(true, 0)
+	x, link := l.next(5000)
+	if err := b.call(func(d func(error)) { l.c.Append(x, link, false, d) }); err == nil {
+		t.Fatal("an append was done though its sync failed")
+	}
+	if !b.s.Cools() {
+		t.Fatal("closed, it does not cool")
+	}
+	again(time.Minute)
+	for range 2 {
+		if !b.s.Cools() {
+			t.Fatal("it does not cool")
+		}
+		again(9 * time.Second) // too short
+	}
+	b.sim.RunFor(9 * time.Second)
+	if !b.s.Cools() {
+		t.Fatal("it has cooled too soon")
+	}
+	b.sim.RunFor(2 * time.Second)
+	if b.s.Cools() {
+		t.Fatal("it cools after its time")
+	}
+	again(time.Second)
+	if b.s.Cools() {
+		t.Fatal("it cools again, with no fault since")
+	}
+}

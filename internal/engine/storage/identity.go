@@ -23,7 +23,7 @@ import (
 //	12  u32  checksum, CRC-32C of bytes 0-11 and 16-63
 //	16  16 B store id
 //	32  u64  boot counter
-//	40  u64  flags: 1 = a write or sync failed in this run
+//	40  u64  flags: 1 = a write or sync failed in this run; 2 = in one before, and the store cools; 4 = it has cooled
 //	48  u64  generation of the newest log file whose checkpoint has been synced
 //	56  8 B reserved, 0
 //
@@ -35,6 +35,8 @@ const (
 	identitySlot  = 4096
 	identityUsed  = 64
 	flagFault     = 1
+	flagCools     = 2
+	flagCooled    = 4
 )
 
 type identity struct {
@@ -45,6 +47,11 @@ type identity struct {
 	newest uint32
 	slot   int  // to be written next
 	broken bool // the other slot holds something, and it is not whole
+}
+
+// cools reports whether the next run of the store has to cool: one that ended closed itself, and none has gone on for long enough since.
+func (i identity) cools() bool {
+	return i.flags&flagFault != 0 || i.flags&flagCools != 0 && i.flags&flagCooled == 0
 }
 
 // unknownBoots is more than the runs that a store may have had since the newest boot that can still be read.

@@ -32,6 +32,9 @@ type Options struct {
 	// Reserve is the number of log files set aside for settles, catalog and boot on a full disk; 1. Negative: none.
 	Reserve int
 
+	// Readmit is for how long a store cools that closed itself (Store.Cools); 10 s.
+	Readmit time.Duration
+
 	// ReclaimBelow: a full file is copied out when less than this share of it is live; 0.35.
 	ReclaimBelow float64
 	// ReclaimChunk is how many bytes are copied before the writer is waited for; 256 KiB.
@@ -54,6 +57,9 @@ func (o Options) withDefaults() Options {
 	def(&o.FooterBytes, 32<<20)
 	def(&o.LowWater, 4*o.FileSize)
 	def(&o.HighWater, max(6*o.FileSize, o.LowWater))
+	if o.Readmit == 0 {
+		o.Readmit = 10 * time.Second
+	}
 	if o.GroupBytes == 0 {
 		o.GroupBytes = 2 << 20
 	}

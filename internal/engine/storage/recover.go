@@ -52,7 +52,12 @@ func (s *Store) begun(id identity, known bool) error {
 			return fmt.Errorf("make a store id: %w", err)
 		}
 	}
-	s.identity = identity{format: layout.Format, store: id.store, boot: id.boot + 1, flags: id.flags, newest: id.newest, slot: id.slot}
+	flags := id.flags & flagFault
+	if id.cools() {
+		flags |= flagCools
+		s.cools.Store(true)
+	}
+	s.identity = identity{format: layout.Format, store: id.store, boot: id.boot + 1, flags: flags, newest: id.newest, slot: id.slot}
 	if err := writeIdentity(s.env.FS, s.dir, &s.identity, !s.hasIdentity()); err != nil {
 		return fmt.Errorf("write the store's identity: %w", err)
 	}
@@ -386,7 +391,7 @@ func (s *Store) ready(rp *replay, doubtful bool) error {
 			return err
 		}
 		s.identity.boot++ // a flag is only cleared by a later boot
-		s.identity.flags = 0
+		s.identity.flags = flagCools
 		if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"path"
 	"slices"
 	"sync"
@@ -46,6 +47,9 @@ type Store struct {
 	health   Health
 	onHealth func(Health)
 
+	opened time.Duration // monotonic
+	cools  atomic.Bool   // an earlier run closed itself, and this one has not gone on for long enough yet
+
 	syncing atomic.Int64 // monotonic start of the write under way, in nanoseconds plus one; 0: none
 }
 
@@ -76,6 +80,7 @@ func Open(env Env, dir string, opt Options) (*Store, error) {
 		s.closeFiles()
 		return nil, errors.Join(err, lock.Close())
 	}
+	s.opened = env.Clock.Mono()
 	s.w.mb = env.Exec.Dedicated("journal").Spawn("journal writer", s.w)
 	s.r.mb = env.Exec.Dedicated("reader").Spawn("journal reader", s.r)
 	s.w.mb.After(time.Second, msgSpace{})
@@ -210,8 +215,27 @@ func (s *Store) fail(done func(error), err error) {
 	}
 }
 
+// Cools reports whether the store is one that closed itself after an error, in this run or an earlier one, and has not gone on without another
+// for Options.Readmit since it was opened: nothing should be owned on it while another can (design 2 §10). It survives restarts, each of which
+// begins the time anew.
+func (s *Store) Cools() bool { return s.cools.Load() }
+
+// cool ends that, on the writer's loop, and writes it down. Where that fails the next run cools once more.
+func (s *Store) cool() {
+	if !s.cools.Load() || s.Health().Closed || s.env.Clock.Mono()-s.opened < s.opt.Readmit {
+		return
+	}
+	s.identity.flags |= flagCooled
+	if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
+		trace.Warn(s.env.Trace, "storage.cooled.unmarked", slog.String("error", err.Error()))
+	}
+	s.cools.Store(false)
+	trace.Info(s.env.Trace, "storage.cooled")
+}
+
 // markFault makes the next start rewrite what may never have reached the disk. It is best effort: the disk is failing.
 func (s *Store) markFault() {
+	s.cools.Store(true)
 	s.identity.flags |= flagFault
 	if err := writeIdentity(s.env.FS, s.dir, &s.identity, false); err != nil {
 		trace.Warn(s.env.Trace, "storage.fault.unmarked")

@@ -189,6 +189,7 @@ func (w *writer) Receive(msg any) {
 	case msgSpace:
 		if !w.finished {
 			w.s.checkSpace()
+			w.s.cool()
 			w.rest()
 			w.mb.After(time.Second, msgSpace{})
 		}

@@ -93,7 +93,7 @@ type Node struct {
 	Reason     string `json:"reason,omitempty"` // why it is not live
 	Votes      bool   `json:"votes"`            // on the catalog
 	Controller bool   `json:"controller"`
-	Health     string `json:"health"` // "ok", "unknown", or a class of storage health (transient, pressure, full, permission, uncertain, corruption)
+	Health     string `json:"health"` // "ok", "unknown", or a class of storage health (transient, pressure, full, permission, uncertain, corruption); "cooling": its store closed itself not long ago
 	Draining   bool   `json:"draining"`
 	// Lease is for how many milliseconds it may go on without word from the controller where its lease fences; 0: not at all, or no leases are
 	// granted in this cluster of one.
