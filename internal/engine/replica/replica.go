@@ -28,10 +28,10 @@ type replica struct {
 	telling   bool      // the copies wait to be told what was confirmed, and a timer is set
 	pacing    bool      // what goes to another node waits, and a timer is set
 	tidy      bool      // producers may have to be forgotten
-	regained  regained  // the last that it took in
-	reignFrom uint64    // offset at which the epoch began
 	toTell    telling   // of the change of owner that this one's epoch began with
+	regained  regained  // the last that it took in
 	w         int32     // copies that a confirm needs, this one included
+	reignFrom uint64    // offset at which the epoch began
 	inlets    []*inlet  // of an owner, as producers, applied and side are
 	first     [1]*inlet // where inlets begins: a list of its own would be one more place to reach for
 	asked     *asked    // nil: nobody has waited for an answer
