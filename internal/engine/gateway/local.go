@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -63,6 +64,19 @@ func (s *Shard) deleteResource(r *catalog.Resource, epoch uint64, done func(cata
 		s.env.Node.tell([]catalog.Change{{Before: have}})
 	}
 	s.post(func() { done(catalog.ItemResult{Object: r}, nil) })
+}
+
+// endAgain is how soon the end of a resource is asked for again whose outcome is not known.
+const endAgain = time.Second
+
+// end deletes what goes with its session, however long the catalog is out of reach: nobody else would before this node's next run, and until then
+// it would take messages, and keep its name from everybody.
+func (s *Shard) end(r *catalog.Resource) {
+	s.deleteResource(r, 0, func(_ catalog.ItemResult, err error) {
+		if err != nil {
+			s.box.After(endAgain, call(func() { s.end(r) }))
+		}
+	})
 }
 
 // adopt has the catalog learn of a resource that is about to be bound; before is empty where it knows it.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -128,3 +129,21 @@ func TestReplicasDeleteLocalQueues(t *testing.T) {
 }
 
 var _ exec.Actor = (*Shard)(nil)
+
+// What is exclusive goes with its session also where the catalog cannot be reached as that ends.
+func TestExclusiveQueuesGoOnceTheCatalogIsBack(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	h.do(func() {
+		c.s.DeclareQueue(broker.QueueSpec{Name: "mine", Kind: catalog.Queue, Exclusive: true}, func(_ broker.QueueInfo, e *broker.Error) { c.result("queue", e) })
+	})
+	c.expect("queue: ok")
+	h.refuse = errors.New("no quorum")
+	h.do(func() { c.s.Close() })
+	h.sim.RunFor(10 * time.Second)
+	h.refuse = nil
+	h.sim.RunFor(2 * endAgain)
+	if r := h.state.View().Resource("/", "mine"); r != nil {
+		t.Error("it outlived its session")
+	}
+}

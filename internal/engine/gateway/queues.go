@@ -134,7 +134,7 @@ func (x *session) declared(name string, o catalog.ItemResult, err error, done fu
 	}
 	if r.Exclusive && o.Created {
 		if x.closed {
-			x.sh.deleteResource(r, 0, func(catalog.ItemResult, error) {})
+			x.sh.end(r)
 			return
 		}
 		x.exclusive = append(x.exclusive, r)

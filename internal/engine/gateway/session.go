@@ -388,7 +388,7 @@ func (x *session) Close() {
 	x.consumers, x.order, x.gets, x.recent = nil, nil, nil, nil
 	x.confirmed, x.failed = nil, nil // what is parked goes on: it was published
 	for _, r := range x.exclusive {
-		s.deleteResource(r, 0, func(catalog.ItemResult, error) {})
+		s.end(r)
 	}
 	x.exclusive = nil
 	if x.counted {
