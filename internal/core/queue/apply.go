@@ -81,9 +81,6 @@ func (m *Machine) ApplyEvent(typ uint8, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if m.o != nil && m.o.inherit > 0 {
-		m.o.inherit--
-	}
 	if typ == EventDead && e.first != m.number+1 {
 		return malformed(typ, "number out of turn")
 	}
@@ -197,7 +194,7 @@ func (m *Machine) applyDue(r run) {
 			if x == nil || x.flags&flagDelayed == 0 {
 				continue
 			}
-			x.flags &^= flagDelayed | flagDueStaged
+			x.flags &^= flagDelayed
 			x.due = 0
 			m.delayed--
 			p.dirty = true
@@ -233,7 +230,7 @@ func (m *Machine) applyDead(r run, reason Reason) {
 				continue
 			}
 			if x.flags&flagDelayed != 0 {
-				x.flags &^= flagDelayed | flagDueStaged
+				x.flags &^= flagDelayed
 				x.due = 0
 				m.delayed--
 			}

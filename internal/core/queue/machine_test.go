@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -228,7 +227,7 @@ func (r *rig) restored(t *rapid.T) *Machine {
 }
 
 // crash loses some of what was staged and makes a new owner: from the log, from the last snapshot and what follows it, or from the
-// machine as it stands. What the old owner had confirmed lately, the new one may know only as inherited.
+// machine as it stands. What the old owner had confirmed lately, the new one may know only as the end of its log.
 func (r *rig) crash(t *rapid.T) {
 	kept := rapid.IntRange(0, len(r.pending)).Draw(t, "kept")
 	r.pending, r.open, r.under = r.pending[:kept], nil, nil
@@ -258,16 +257,13 @@ func (r *rig) crash(t *rapid.T) {
 			t.Fatal(err)
 		}
 	}
+	for len(r.pending) > 0 { // an owner begins once all that it inherits is confirmed
+		r.confirm(t)
+	}
 	r.epoch++
 	r.m.Promote(r.now)
 	r.m.Claimed()
-	for _, l := range r.pending {
-		if err := r.m.Inherit(l.b); err != nil {
-			t.Fatal(err)
-		}
-	}
 	r.q.promote(r.now)
-	r.inherit(t)
 }
 
 // rewind makes the last n confirmed batches, but for those that a snapshot has, unconfirmed.
@@ -286,34 +282,6 @@ func (r *rig) rewind(n int) {
 		r.modelApply(l)
 	}
 	r.confirmed = confirmed
-}
-
-// inherit applies what was inherited; meanwhile nothing may be handed out, and the length is already what it will be.
-func (r *rig) inherit(t *rapid.T) {
-	var lengths []string
-	n := len(r.pending)
-	for len(r.pending) > 0 {
-		lengths = append(lengths, fmt.Sprint(r.m.StagedLength()))
-		last := r.pending[0].b
-		if last.Count > 0 && r.m.Serving() {
-			t.Fatal("serving before all that was inherited is applied")
-		}
-		r.m.Tick(r.now + 1_000_000)
-		if as := r.m.Assign(10, nil); len(as) > 0 || r.m.Purge() > 0 {
-			t.Fatalf("assigned %v of what is not confirmed", as)
-		}
-		r.confirm(t)
-	}
-	if !r.m.Serving() {
-		t.Fatal("not serving after all that was inherited is applied")
-	}
-	r.q.inherits, r.q.offered, r.q.staged = uint64(len(r.q.msgs)), uint64(len(r.q.msgs)), r.q.number
-	got := fmt.Sprint(r.m.StagedLength())
-	for _, l := range lengths {
-		if r.q.limited() && l != got {
-			t.Fatalf("length after %d inherited batches was foreseen as %s, is %s", n, l, got)
-		}
-	}
 }
 
 var holders = []Holder{{1, 1}, {1, 2}, {2, 1}, {2, 7}, {3, 1}}

@@ -14,7 +14,6 @@ type owner struct {
 	heap       []wake
 	staged     *staged
 	audience   *audience // nil: there is no consumer
-	inherit    uint64    // records and events of the inherited suffix that are not applied yet
 	subscribed uint32    // consumers
 	abandoned  bool
 	expiring   bool // Tick has more to do: nothing may be delivered
@@ -105,97 +104,6 @@ func (m *Machine) Demote() {
 	}
 }
 
-// Inherit stages a batch of the log that is not confirmed yet, for a new owner, so that admission sees it. Batches come in order,
-// after Promote and before anything else is asked. It returns ErrEvent.
-func (m *Machine) Inherit(b batch.Batch) error {
-	o := m.o
-	var err error
-	b.Each(func(e batch.Entry) bool {
-		switch {
-		case e.Kind == batch.KindRecord:
-			if m.limited {
-				o.stageRecord(e.Record)
-			}
-			o.inherit++
-			o.inherited = e.Offset + 1
-		case ours(e):
-			err = m.inheritEvent(e.Type, e.Body)
-			o.inherit++
-		}
-		return err == nil
-	})
-	o.offered = o.inherited
-	return err
-}
-
-func (m *Machine) inheritEvent(typ uint8, body []byte) error {
-	e, err := parseEvent(typ, body)
-	if err != nil {
-		return err
-	}
-	if typ == EventDead && e.first != m.o.number+1 {
-		return malformed(typ, "number out of turn")
-	}
-	for {
-		r, ok, err := e.next(m.o.inherited)
-		if err != nil || !ok {
-			return err
-		}
-		if typ == EventDead {
-			m.o.number += r.to - r.from
-		}
-		if !m.limited || typ == EventReturn {
-			continue // to a new owner what comes back never was away
-		}
-		m.words(r.from, min(r.to, m.next), func(p *page, w int, mask uint64) {
-			for set := p.live[w] & mask; set != 0; set &= set - 1 {
-				m.inheritOne(p, w<<6+bits.TrailingZeros64(set), typ == EventDue)
-			}
-		})
-		for offset := max(r.from, m.next); offset < r.to; offset++ {
-			m.o.inheritAhead(&m.o.ahead[m.o.aheadHead+int(offset-m.next)], typ == EventDue)
-		}
-	}
-}
-
-// inheritOne takes an inherited event's effect on a message into the staged length.
-func (m *Machine) inheritOne(p *page, i int, due bool) {
-	x := p.extra(i)
-	delayed := x != nil && x.flags&(flagDelayed|flagDueStaged) == flagDelayed
-	switch {
-	case due:
-		if delayed {
-			x.flags |= flagDueStaged
-			m.o.longer(p.sizes.get(i))
-		}
-	case x != nil && x.flags&flagDelayed != 0:
-		if !delayed {
-			x.flags &^= flagDueStaged
-			m.o.shorter(p.sizes.get(i))
-		}
-	case has(&p.ready, i):
-		cut(&p.ready, i)
-		m.ready--
-		m.o.shorter(p.sizes.get(i))
-	}
-}
-
-func (o *owner) inheritAhead(a *ahead, due bool) {
-	switch {
-	case a.gone:
-	case due:
-		if a.delayed {
-			a.delayed = false
-			o.longer(a.size)
-		}
-	default:
-		a.gone = true
-		if !a.delayed {
-			o.shorter(a.size)
-		}
-	}
-}
-
 func (o *owner) longer(size uint32) {
 	o.length++
 	o.lengthBytes += int64(size)
@@ -220,8 +128,8 @@ func (m *Machine) Claimed() {
 	m.succeed()
 }
 
-// Attaching reports whether the owner's side is on and all that was inherited has been applied: claims and settles are taken.
-func (m *Machine) Attaching() bool { return m.o != nil && m.o.inherit == 0 }
+// Attaching reports whether the owner's side is on: claims and settles are taken.
+func (m *Machine) Attaching() bool { return m.o != nil }
 
 // Serving reports whether, besides, all claims are in. Until then nothing is assigned, purged, dropped or timed.
 func (m *Machine) Serving() bool { return m.Attaching() && !m.o.claiming }
@@ -257,9 +165,6 @@ func (o *owner) stageRecord(h batch.RecordHeader) {
 
 // applied takes a confirmed record off what is staged, and reports whether it is gone already.
 func (o *owner) applied(m *Machine, h batch.RecordHeader) bool {
-	if o.inherit > 0 {
-		o.inherit--
-	}
 	if !m.limited {
 		return false
 	}

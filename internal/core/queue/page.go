@@ -166,15 +166,14 @@ func (p *page) time(i int) int64 {
 	return p.times[at].at
 }
 
-// Flags of an extra. The last three are the owner's and not in snapshots.
+// Flags of an extra. The last two are the owner's and not in snapshots.
 const (
-	flagDelayed   uint8 = 1 << iota // not yet due
-	flagExpires                     // has a time to live of its own
-	flagDead                        // a dead letter
-	flagGone                        // settled: the place is kept until the page is tidied
-	flagAgain                       // was handed out under this owner and came back unlogged
-	flagHeap                        // has a place in the heap of times
-	flagDueStaged                   // delayed, and the event that makes it ready was inherited
+	flagDelayed uint8 = 1 << iota // not yet due
+	flagExpires                   // has a time to live of its own
+	flagDead                      // a dead letter
+	flagGone                      // settled: the place is kept until the page is tidied
+	flagAgain                     // was handed out under this owner and came back unlogged
+	flagHeap                      // has a place in the heap of times
 )
 
 const replicatedFlags = flagDelayed | flagExpires | flagDead

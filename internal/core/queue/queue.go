@@ -15,7 +15,7 @@
 // Rules that are easy to miss:
 //
 //   - An offset is in at most one staged event of this owner at a time: staging takes it out of the ready set and from its holder.
-//   - Nothing inherited is delivered, expired or settled before all that was inherited is applied (Inherit counts it down).
+//   - An owner begins (Promote) when all that it inherited is confirmed and applied: nothing is admitted before, so nothing is staged.
 //   - A settle by someone who does not hold the message does nothing; so does settling again.
 //   - The length that admission sees is the length after everything staged.
 //
@@ -38,7 +38,7 @@ const DeadLanes = 8
 
 // Errors.
 var (
-	// ErrEvent is returned by ApplyEvent, ApplyBatch and Inherit when an event's bytes are not what this version writes, or
+	// ErrEvent is returned by ApplyEvent and ApplyBatch when an event's bytes are not what this version writes, or
 	// contradict the state. The copy must be taken as damaged; a retry gives the same.
 	ErrEvent = errors.New("queue: malformed event")
 	// ErrPage is returned by Restore when a page's bytes are not what this version writes, or pages contradict each other.
@@ -144,8 +144,8 @@ type Counts struct {
 // The signatures below are all there is for an engine. How it drives them:
 //
 //	start     New, Restore (if there is a snapshot), ApplyBatch for every confirmed batch above it
-//	owner     Promote once; Inherit for every batch of the log above what was applied; append the mark; when it is confirmed,
-//	          ApplyBatch for the inherited batches, in order. Only then do Assign, Get, Settle, Purge, Tick do anything.
+//	owner     append the mark; when it is confirmed, ApplyBatch for all that was inherited, in order; then Promote, once. Only then do
+//	          Attach and Settle do anything; Assign, Get, Purge and Tick once Claimed was called.
 //	publish   if Limited: Admit for every record, in the order it will have in the log; the refused are left out.
 //	settle    Settle per item. Every decision that must be logged gathers in the machine.
 //	flush     TakeEvents and append what it gives, after the records of the batch. The machine counts on them being appended.

@@ -117,7 +117,6 @@ func (m *Machine) tickHeap(now int64, budget *int) (expired int) {
 		i := int(x.index)
 		x.flags &^= flagHeap
 		switch {
-		case x.flags&flagDueStaged != 0:
 		case x.flags&flagDelayed != 0:
 			s := o.stage()
 			s.due = extend(s.due, w.offset, 0)

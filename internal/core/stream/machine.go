@@ -29,7 +29,7 @@ type Machine struct {
 	fresh   bool     // no snapshot was given yet
 
 	staged    []move // by name, the last for each; what TakeEvents gives
-	inflight  []move // in order of the log: taken or inherited, not confirmed
+	inflight  []move // in order of the log: taken, not confirmed
 	readers   map[Holder]*reader
 	ordered   []*reader // in order of subscription
 	gone      int       // of ordered, ended
@@ -212,25 +212,6 @@ func (m *Machine) TakeEvents() (payload []byte, count uint32) {
 	m.inflight = append(m.inflight, m.staged...)
 	m.staged = m.staged[:0]
 	return payload, count
-}
-
-// Inherit stages a batch of the log that is not confirmed yet, for a new owner: Cursor sees it. It returns ErrEvent.
-func (m *Machine) Inherit(b batch.Batch) error {
-	var err error
-	b.Each(func(e batch.Entry) bool {
-		if ours(e) {
-			err = decode(e.Type, e.Body, func(mv move) error {
-				mv.name = strings.Clone(mv.name)
-				if now, ok := m.view(mv.name); ok && mv.op == opForward && mv.offset < now {
-					mv.offset = now
-				}
-				m.inflight = append(m.inflight, mv)
-				return nil
-			})
-		}
-		return err == nil
-	})
-	return err
 }
 
 // Demote drops the owner's side: readers and staged moves.
