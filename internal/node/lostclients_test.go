@@ -14,10 +14,11 @@ func TestWhatAClientHeldIsGivenToOthersOnceItsNodeIsLost(t *testing.T) {
 	for _, x := range []struct {
 		how    string
 		lose   func(*cluster)
-		within time.Duration
+		within time.Duration // what it held
+		next   time.Duration // what it would have been given
 	}{
-		{"killed", func(c *cluster) { c.kill(2) }, time.Second},
-		{"cut off", func(c *cluster) { c.isolate(2) }, 15 * time.Second},
+		{"killed", func(c *cluster) { c.kill(2) }, time.Second, time.Second},
+		{"cut off", func(c *cluster) { c.isolate(2) }, 15 * time.Second, 100 * time.Millisecond},
 	} {
 		c := ready(t, 71)
 		name := c.make(0, durable(""))
@@ -26,8 +27,13 @@ func TestWhatAClientHeldIsGivenToOthersOnceItsNodeIsLost(t *testing.T) {
 		other.publish(name, "a")
 		c.await("a delivery", func() bool { return len(lost.got) == 1 })
 		x.lose(c)
-		other.publish(name, "b", "c")
+		c.sim.RunFor(3 * time.Second) // it is known to be lost
 		other.take(broker.ConsumeSpec{Queue: name, Consumer: 1})
+		other.publish(name, "b", "c")
+		c.sim.RunFor(x.next)
+		if got := other.bodies(); !slices.Contains(got, "b") || !slices.Contains(got, "c") {
+			t.Errorf("%s: %q were delivered to others, and not what it would have been given", x.how, got)
+		}
 		c.sim.RunFor(x.within)
 		if got := slices.Sorted(slices.Values(other.bodies())); !slices.Equal(got, []string{"a", "b", "c"}) {
 			t.Errorf("%s: %q were delivered to others", x.how, got)

@@ -315,6 +315,17 @@ func (m *Machine) claim(gateway, epoch uint64, claims []Claim) {
 	}
 }
 
+// Pause keeps the places of a gateway's consumers, which take nothing until they subscribe anew, as those that Attach keeps: the way to it is lost,
+// and it attaches anew once that is back, or is released.
+func (m *Machine) Pause(gateway uint64) {
+	for _, c := range m.o.consumers() {
+		if c != nil && c.subscribed && c.holder.Gateway == gateway {
+			c.kept, c.credit = true, 0
+			m.update(c)
+		}
+	}
+}
+
 // ReleaseGateway ends a gateway: its consumers go, what it holds is released (staged as returns, counted). Before Claimed that waits until then:
 // another gateway may claim the same, and have the better right to it.
 func (m *Machine) ReleaseGateway(gateway uint64, now int64) {

@@ -189,6 +189,11 @@ func (r *replica) peerLeft(node string) {
 }
 
 func (r *replica) peerDown(m peerDown) {
+	for _, in := range r.inlets {
+		if in.gateway.Node == m.node && in.attach == nil && r.phase >= claiming {
+			r.side.pause(in.number) // what it would be given now is better given to others
+		}
+	}
 	r.expectBack(m.node)
 	before := r.alone
 	for _, f := range r.feeds {

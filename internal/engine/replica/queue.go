@@ -146,6 +146,8 @@ func (q *queueSide) attach(r *replica, gateway uint64, m *protocol.Attach) {
 
 func (q *queueSide) release(r *replica, gateway uint64) { q.m.ReleaseGateway(gateway, r.now()) }
 
+func (q *queueSide) pause(gateway uint64) { q.m.Pause(gateway) }
+
 func (q *queueSide) subscribe(r *replica, in *inlet, m protocol.Subscribe) {
 	err := q.m.Subscribe(queue.Holder{Gateway: in.number, Consumer: m.Consumer}, queue.Options{
 		NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: m.Priority, Prefetch: m.Prefetch, Credit: m.Credit,

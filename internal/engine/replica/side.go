@@ -36,6 +36,8 @@ type side interface {
 	// claimed is called once every gateway that may hold something of an earlier owner's has attached, or had its time to.
 	claimed()
 	release(r *replica, gateway uint64)
+	// pause has nothing more sent to a gateway, until it attaches anew or is released.
+	pause(gateway uint64)
 	subscribe(r *replica, in *inlet, m protocol.Subscribe)
 	unsubscribe(r *replica, in *inlet, m protocol.Unsubscribe)
 	credit(in *inlet, m protocol.Credit)

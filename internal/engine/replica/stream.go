@@ -52,6 +52,7 @@ func (s *streamSide) attach(_ *replica, gateway uint64, _ *protocol.Attach) {
 }
 
 func (s *streamSide) release(_ *replica, gateway uint64) { s.m.ReleaseGateway(gateway) }
+func (s *streamSide) pause(uint64)                       {} // what is lost on the way to a reader is read again
 func (s *streamSide) wake(*replica) int64                { return s.ageAt }
 
 func (s *streamSide) credit(in *inlet, m protocol.Credit) {
