@@ -462,12 +462,14 @@ func (n *Node) DeleteResource(incarnation, epoch uint64, reason string, done fun
 		done(err)
 		return
 	}
-	n.consensus.Propose(cmd, func(r catalog.Result, err error) {
-		if err == nil {
-			err = r.Err()
-		}
-		done(err)
-	})
+	known(func(done func(error)) {
+		n.consensus.Propose(cmd, func(r catalog.Result, err error) {
+			if err == nil {
+				err = r.Err()
+			}
+			done(err)
+		})
+	}, func(ask func()) { n.box.After(askAgain, ask) }, done)
 }
 
 // newEpochs is how many partitions a change gives to an owner of a later epoch. A resource's first owner is no change of owner.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -40,4 +41,20 @@ func forOperators(err error) error {
 		return broker.Errorf(broker.Unavailable, "nothing was changed: the catalog has no quorum in reach of this node, or too much to do. `tanist attention` says which nodes are missing")
 	}
 	return broker.Errorf(broker.Unavailable, "the catalog did not take the change: %s", err)
+}
+
+// askAgain is how soon a proposal is made again whose outcome is not known.
+const askAgain = time.Second
+
+// known makes a proposal again, later, for as long as it is not known what became of it, and says what did. An owner that has closed for a deletion
+// must not open on less: the deletion could come into force yet, and take what was confirmed since. The proposal must be one that is guarded
+// against being done twice.
+func known(propose func(done func(error)), later func(func()), done func(error)) {
+	propose(func(err error) {
+		if errors.Is(err, consensus.ErrUncertain) {
+			later(func() { known(propose, later, done) })
+			return
+		}
+		done(err)
+	})
 }

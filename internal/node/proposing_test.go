@@ -1,10 +1,12 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/engine/consensus"
 )
 
@@ -18,6 +20,28 @@ func TestWordsForClientsOfWhatTheCatalogDidNotDecide(t *testing.T) {
 		text := forClients(err).Error()
 		if strings.Contains(text, "consensus") || len(text) > 250 || !strings.Contains(text, "again") {
 			t.Errorf("%d bytes: %s", len(text), text)
+		}
+	}
+}
+
+// An owner that has closed for a deletion opens again only when that is known to be refused: one that may come into force yet is asked for again.
+func TestAProposalIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
+	refused := &catalog.Refusal{Code: catalog.VersionMoved}
+	for _, last := range []error{nil, refused, consensus.ErrNotProposed} {
+		var waiting, told []error
+		var again []func()
+		outcomes := []error{fmt.Errorf("%w: no leader", consensus.ErrUncertain), consensus.ErrUncertain, last}
+		known(func(done func(error)) {
+			waiting, outcomes = append(waiting, outcomes[0]), outcomes[1:]
+			done(waiting[len(waiting)-1])
+		}, func(f func()) { again = append(again, f) }, func(err error) { told = append(told, err) })
+		for len(again) > 0 && len(told) == 0 {
+			f := again[0]
+			again = again[1:]
+			f()
+		}
+		if len(waiting) != 3 || len(told) != 1 || !errors.Is(told[0], last) || len(again) > 0 {
+			t.Errorf("%v: asked %d times, told %v", last, len(waiting), told)
 		}
 	}
 }
