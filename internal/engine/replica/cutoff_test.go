@@ -142,3 +142,36 @@ func TestAnOwnerLearnsOfAnotherFromItsCopies(t *testing.T) {
 		}
 	}
 }
+
+// An owner hears of a follower's copy that has become damaged, or was found so: it cannot confirm, so that new publishes are refused where too few
+// are left, and none of what it held is evidence for a change of members.
+func TestADamagedFollowerIsToldOf(t *testing.T) {
+	for _, when := range []string{"as it writes", "at its start"} {
+		g := newTrio(t, 91, 3)
+		g.declare(catalog.Queue, 1, 2)
+		c := g.client(0)
+		c.publish("a")
+		g.run(10)
+		n3 := g.nodes[2]
+		if when == "as it writes" {
+			n3.disk.failAfter = 0
+			c.publish("b")
+		} else {
+			n3.kill()
+			n3.disk.copies[part].damaged = "checksum"
+			n3.restart()
+		}
+		g.run(50)
+		c.upTo()
+		g.nodes[1].kill()
+		g.run(10)
+		c.publish("c")
+		g.run(10)
+		if no := take[protocol.PublishRefused](c); len(no) != 1 || no[0].Cause != protocol.CauseCopies {
+			t.Errorf("%s: a publish that nobody can confirm: %+v", when, no)
+		}
+		if at, counts := g.nodes[0].m.find(part).held(n3.disk.id); counts {
+			t.Errorf("%s: its copy counts, and holds the log up to %d", when, at)
+		}
+	}
+}

@@ -22,6 +22,7 @@ type feed struct {
 	later   bool // a timer is set to go on feeding it
 	up      bool // there is a session with its node
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
+	damaged bool // by its own word: it counts for nothing until it says otherwise
 	image   *imageFeed
 	kept    *imageFeed // was interrupted, and is held open for the copy to go on with
 	missed  int64      // bytes that were appended since it is not fed, in this epoch
@@ -131,8 +132,8 @@ func (r *replica) standing(m protocol.Standing) {
 		return // it has said the same unasked, and what it is sent since is on its way
 	}
 	f.pause()
-	f.up, f.reason = true, m.Damaged
-	if m.Damaged != "" {
+	f.up, f.reason, f.damaged = true, m.Damaged, m.Damaged != ""
+	if f.damaged {
 		r.reach()
 		return
 	}

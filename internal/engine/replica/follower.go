@@ -33,6 +33,7 @@ func (r *replica) probed(m protocol.Probe) {
 		r.saysLater(m.From.Node)
 		return
 	}
+	r.sayDamaged()
 	if r.follows() && m.Epoch == r.copy.Epoch() && m.From == r.want.Owner {
 		r.stand(true)
 	}
@@ -45,6 +46,14 @@ func (r *replica) outdoes(epoch uint64) bool {
 
 // sayStanding tells the owner unasked where this copy's log ends.
 func (r *replica) sayStanding() { r.stand(false) }
+
+// sayDamaged tells the owner that this copy, which has a place, answers for nothing: else it would be counted on for what nobody can confirm.
+func (r *replica) sayDamaged() {
+	local := r.m.env.Local
+	if d, w := r.copy.Damaged(), r.want; d != "" && w != nil && w.Owner.Node != local.Node && w.Names(local.Store) {
+		r.sendCopy(w.Owner.Node, protocol.Standing{Partition: r.id, Epoch: w.Epoch, From: local, Damaged: d})
+	}
+}
 
 func (r *replica) stand(asked bool) {
 	s := protocol.Standing{

@@ -150,7 +150,7 @@ func (r *replica) propose() {
 func (r *replica) held(store ident.StoreID) (position uint64, counts bool) {
 	for _, f := range r.feeds {
 		if f.Store == store {
-			return f.Durable(), !f.doubted && (!f.learner || f.Standing())
+			return f.Durable(), !f.doubted && !f.damaged && (!f.learner || f.Standing())
 		}
 	}
 	return 0, false

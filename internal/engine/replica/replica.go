@@ -478,4 +478,5 @@ func (r *replica) fail(what string, err error) {
 	r.reason = reason
 	r.step(func(fx *partition.Effects) { r.copy.Fail(reason, fx) })
 	r.closeOwner(reason)
+	r.sayDamaged()
 }

@@ -25,6 +25,7 @@ func (r *replica) assign(m assignment) {
 	}
 	if d := r.copy.Damaged(); d != "" {
 		r.reason = d
+		r.sayDamaged()
 	}
 	local := r.m.env.Local
 	mine := m.a.Owner.Node == local.Node && m.a.Owner.Store == local.Store
