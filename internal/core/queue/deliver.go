@@ -288,10 +288,7 @@ func (m *Machine) Attach(gateway, epoch uint64, claims []Claim, kept []Kept, now
 func (m *Machine) claim(gateway, epoch uint64, claims []Claim) {
 	o := m.o
 	if o.claiming && len(claims) > 0 {
-		if o.claimants == nil {
-			o.claimants = map[uint64]uint64{}
-		}
-		o.claimants[gateway] = epoch
+		o.gathers().claimants[gateway] = epoch
 	}
 	for _, k := range claims {
 		p, i := m.page(k.Offset)
@@ -302,7 +299,7 @@ func (m *Machine) claim(gateway, epoch uint64, claims []Claim) {
 			m.lower(p, i)
 		case o.claiming && has(&p.held, i):
 			c := o.audience.list[p.blocks[i>>6][i&63]]
-			if o.claimants[c.holder.Gateway] >= epoch {
+			if o.early.claimants[c.holder.Gateway] >= epoch {
 				continue
 			}
 			o.drop(c, p, i>>6, 1<<(i&63))
@@ -338,7 +335,8 @@ func (m *Machine) ReleaseGateway(gateway uint64, now int64) {
 		}
 	}
 	if m.o.claiming {
-		m.o.released = append(m.o.released, gateway)
+		e := m.o.gathers()
+		e.released = append(e.released, gateway)
 	} else {
 		m.giveBack(gateway)
 	}

@@ -23,9 +23,8 @@ type owner struct {
 	active    uint32 // slot of the single active consumer
 	exclusive uint32 // slot of the exclusive consumer
 	held      uint64
-	claimants map[uint64]uint64 // while claiming: epoch of the owner that each gateway which claims had its last stream to
-	released  []uint64          // while claiming: gateways that have ended, and still hold what they claimed
-	unused    int64             // since when; counts while nobody is subscribed
+	early     *early // while claiming, where there is anything
+	unused    int64  // since when; counts while nobody is subscribed
 
 	inherited uint64 // offsets below may have been delivered by an earlier owner
 	offered   uint64 // offsets below have had their chance of being delivered before they expire
@@ -41,6 +40,20 @@ type owner struct {
 	stale  int // places in heap of messages that are gone
 	lanes  *[DeadLanes]lane
 	blocks []*block // spare
+}
+
+// early is what is kept of gateways until all claims are in.
+type early struct {
+	claimants map[uint64]uint64 // epoch of the owner that each gateway which claims had its last stream to
+	released  []uint64          // those that have ended, and still hold what they claimed
+}
+
+// gathers is what is kept of gateways, made if there is nothing yet.
+func (o *owner) gathers() *early {
+	if o.early == nil {
+		o.early = &early{claimants: map[uint64]uint64{}}
+	}
+	return o.early
 }
 
 // ahead is a record that is staged and not confirmed.
@@ -117,10 +130,12 @@ func (o *owner) shorter(size uint32) {
 // Claimed says that every gateway that may hold something of an earlier owner's has attached, or had its time to. Until then all that
 // is not claimed looks ready, and may be in a client's hands.
 func (m *Machine) Claimed() {
-	ended := m.o.released
-	m.o.claiming, m.o.claimants, m.o.released = false, nil, nil
-	for _, gateway := range ended {
-		m.giveBack(gateway)
+	e := m.o.early
+	m.o.claiming, m.o.early = false, nil
+	if e != nil {
+		for _, gateway := range e.released {
+			m.giveBack(gateway)
+		}
 	}
 	if a := m.o.audience; a != nil {
 		a.awaited = nil
