@@ -346,24 +346,32 @@ func (n *Node) await(state string, most time.Duration) bool {
 	return true
 }
 
-// awaitReady waits until the node takes clients, or fails with the end of its log.
-func (n *Node) awaitReady(ctx context.Context) error {
+// awaitReady waits until the node takes clients, or fails with the end of its log. Where that takes long it says once for what it waits: a node
+// whose cluster has no majority waits for the others.
+func (n *Node) awaitReady(ctx context.Context, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	late := time.NewTimer(lateAfter)
+	defer late.Stop()
+	var why error
 	for {
-		why := n.ready(ctx)
-		if why == nil {
+		switch now := n.ready(ctx); {
+		case now == nil:
 			return nil
+		case why == nil || ctx.Err() == nil: // else it was the end of the wait that ended it
+			why = now
 		}
 		if !n.alive() {
 			return fmt.Errorf("%s ended; its log %s says last:\n%s", n.Name, n.log(), tail(n.log()))
 		}
 		select {
 		case <-tick.C:
+		case <-late.C:
+			fmt.Fprintf(w, "%s runs as process %d, and is not ready yet: %v; where other nodes are down, start them too\n", n.Name, n.PID, why)
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w; its log is %s", n.Name, why, n.log())
+			return fmt.Errorf("%s runs, and is not ready: %w; its log is %s", n.Name, why, n.log())
 		}
 	}
 }

@@ -31,6 +31,7 @@ const (
 	adminAbove    = 10000
 	meshAbove     = 20000
 	startTimeout  = time.Minute      // for a node to become ready
+	lateAfter     = 3 * time.Second  // when it is said for what it waits
 	stopTimeout   = 20 * time.Second // for one to stop, before it is ended at once
 	vacateTimeout = 3 * time.Second  // for the addresses of one that was killed to be free
 	tokenLife     = "10m"
@@ -145,7 +146,7 @@ func newStart(data *string) *cobra.Command {
 			if err := d.launch(n, join, token); err != nil {
 				return err
 			}
-			if err := n.awaitReady(c.Context()); err != nil {
+			if err := n.awaitReady(c.Context(), c.ErrOrStderr()); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s runs as process %d\n", n.Name, n.PID)
@@ -245,7 +246,7 @@ func (d *Cluster) up(ctx context.Context) error {
 		}
 	}
 	for _, n := range members {
-		if err := n.awaitReady(ctx); err != nil {
+		if err := n.awaitReady(ctx, io.Discard); err != nil {
 			return err
 		}
 	}
@@ -259,7 +260,7 @@ func (d *Cluster) up(ctx context.Context) error {
 		}
 	}
 	for _, n := range fresh {
-		if err := n.awaitReady(ctx); err != nil {
+		if err := n.awaitReady(ctx, io.Discard); err != nil {
 			return err
 		}
 	}

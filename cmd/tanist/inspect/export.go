@@ -118,11 +118,15 @@ func inspectExport(out, said io.Writer, dir, name, file string, cut bool) (err e
 		return err
 	}
 	if file != "-" {
-		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
+		f, made := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if made != nil {
+			return made
 		}
-		defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
+		defer func() {
+			if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // half of it is not to be taken for all
+				err = errors.Join(err, os.Remove(file))
+			}
+		}()
 		out = f
 	}
 	buffer := bufio.NewWriter(out)
@@ -182,7 +186,11 @@ func (x *exporter) cutEnds(dir string) error {
 }
 
 func nothingCut(p ident.Partition, dir string, broken int) error {
-	return fmt.Errorf("nothing that was cut from %s is kept in %s (%s cannot be read)", p, dir, show.Plural(broken, "end"))
+	unread := ""
+	if broken > 0 {
+		unread = fmt.Sprintf("; %s cannot be read", show.Plural(broken, "end"))
+	}
+	return fmt.Errorf("nothing that was cut from %s is kept in %s%s", p, dir, unread)
 }
 
 // Messages gives the messages of an export that are not settled, one after another; nil ends them.
