@@ -76,6 +76,8 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		// A gateway that had heard nothing of an owner in between let go of what that one had handed to another, whose accept then counted for nothing.
 		"a claim of before":      {Seed: 5052, Nodes: 5, Small: true},
 		"a claim of before, too": {Seed: 6274, Nodes: 3, Small: true},
+		// Not a mistake of the product: a controller that had stood still gave nodes 300 ms to be heard, and one of them stood still for those.
+		"halted one after the other": {Seed: 74, Nodes: 3, Act: ActNone, Skip: []int{3}, Clients: 1},
 	} {
 		t.Run(what, func(t *testing.T) { show(t, Run(opt)) })
 	}

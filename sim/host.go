@@ -26,6 +26,7 @@ type host struct {
 	serving bool  // started, and everything that simulations need is there
 	refused error // it did not start
 	hurt    bool  // its storage has failed: it needs to be started anew
+	dozes   bool  // it stands still for a while that makes nobody doubt it who has heard it before
 	ears    map[ident.Partition]*ear
 	voters  int64  // of the catalog's consensus, as the run knows
 	watched uint64 // index of the catalog that was read last

@@ -141,6 +141,10 @@ func (w *world) slow(s *site, p planned) {
 // silentFor is how long a node may stand still without its owners being doubted: less than the liveness expiry, by what a heartbeat takes.
 const silentFor = 1200 * time.Millisecond
 
+// heardWithin is how long a node may stand still without its owners being doubted while a controller is new or could not run itself: less than
+// it then gives nodes to be heard (control.Limits.TakeoverGrace), by what a heartbeat takes.
+const heardWithin = 200 * time.Millisecond
+
 // lasts counts a fault among those that are on, until end is called. What the troubled places own may rightly be taken from them, and from
 // runs that begin there meanwhile.
 func (w *world) lasts(d time.Duration, troubled []*site, end func()) {
@@ -168,10 +172,16 @@ func (h *host) pause(d time.Duration) {
 	}
 	w.net.Pause(h.site.name)
 	var troubled []*site
-	if d > silentFor {
+	switch {
+	case d > silentFor:
 		troubled = append(troubled, h.site)
+	case d > heardWithin:
+		if h.dozes = true; w.hurting > 0 {
+			h.site.doubt(silenced)
+		}
 	}
 	w.lasts(d, troubled, func() {
+		h.dozes = false
 		if h.site.host == h && !h.exec.Paused() {
 			w.net.Resume(h.site.name)
 		}
@@ -193,6 +203,11 @@ func (w *world) healNetwork() {
 // disturb says that something has happened that not every node may know of for a while. owner is the run that has ended, if one has.
 func (w *world) disturb(owner string) {
 	w.see(check.Event{Kind: check.Disturbed, Owner: owner})
+	for _, s := range w.sites {
+		if s.host != nil && s.host.dozes { // this may be what another controller comes from, who waits less long for it
+			s.doubt(silenced)
+		}
+	}
 	w.still = w.sim.Now()
 	if !w.restless {
 		w.restless = true
