@@ -70,7 +70,9 @@ func (w *world) anyHost() *host {
 }
 
 // mesh makes the end of a run.
-func (s *site) mesh(local ident.Instance) (mesh.Mesh, error) { return end{s.w.net.End(local), s}, nil }
+func (s *site) mesh(local ident.Instance, g ident.Generation, waits func() bool) (mesh.Mesh, error) {
+	return end{s.w.net.EndOf(local, g, waits), s}, nil
+}
 
 // enrol has a node that is up record this one's store, as a registrar does whom a token has convinced: a name's second store takes the
 // place of the first.

@@ -1,5 +1,5 @@
 // Command tanist is the broker and everything an operator needs beside it: one file for each verb. Verbs speak to a running node over
-// AMQP or the admin API, as any other client would; only serve, inspect and sim know what is inside.
+// AMQP or the admin API, as any other client would; only serve, inspect, recover and sim know what is inside.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/tanist/tanist/cmd/tanist/benches"
 	"github.com/tanist/tanist/cmd/tanist/dev"
 	"github.com/tanist/tanist/cmd/tanist/inspect"
+	"github.com/tanist/tanist/cmd/tanist/recovery"
 	"github.com/tanist/tanist/cmd/tanist/show"
 )
 
@@ -60,7 +61,7 @@ Try it from another terminal:    tanist publish --declare queue hello world
 			root.AddCommand(c)
 		}
 	}
-	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), inspect.New())
+	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), inspect.New(), recovery.New())
 	add("client", newPublish(), newConsume())
 	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())

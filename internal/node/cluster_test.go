@@ -47,7 +47,9 @@ func (c *cluster) add(i int) {
 	c.t.Helper()
 	w := &world{t: c.t, sim: c.sim, disk: vfs.NewMemory(uint64(i + 1)), name: fmt.Sprint("n", i+1)}
 	w.env = func(e *Env) {
-		e.Mesh = func(local ident.Instance) (mesh.Mesh, error) { return c.net.End(local), nil }
+		e.Mesh = func(local ident.Instance, g ident.Generation, waits func() bool) (mesh.Mesh, error) {
+			return c.net.EndOf(local, g, waits), nil
+		}
 	}
 	w.cfg = func(cfg *Config) {
 		cfg.Mesh, cfg.Peers, cfg.SnapshotEvery = w.name+":1", c.known[w.name], 64

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -93,6 +92,9 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 	if err := m.id.Is(n.local, m.cfg.Data); err != nil {
 		return err
 	}
+	if by := m.id.Superseded; by != nil {
+		return leftBehind(by.By, by.Generation, m.cfg.Data)
+	}
 	if m.cfg.Join != "" && !m.id.Member() {
 		return fmt.Errorf("%w: the data directory %s has a cluster of its own, of this node alone: a node joins another with an empty one (--data)",
 			identity.ErrUnusable, m.cfg.Data)
@@ -100,6 +102,7 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 	if m.cfg.Mesh == "" && m.id.Member() {
 		return fmt.Errorf("%w: node %q is a member of a cluster with others: give it the address where they reach it, with --mesh", identity.ErrUnusable, m.id.Node)
 	}
+	n.cfg.Generation = m.id.Generation
 	n.cfg.Cluster, n.cfg.Authority, n.cfg.Peers = m.id.Cluster, m.id.CatalogAuthority(), m.id.MeshPeers()
 	return nil
 }
@@ -151,7 +154,7 @@ func (m *membership) join(ctx context.Context, n *Node) (*identity.File, error) 
 	if err != nil {
 		return nil, err
 	}
-	id := &identity.File{Node: n.local.Node, Store: n.local.Store, Cluster: j.Cluster, Joined: true}
+	id := &identity.File{Node: n.local.Node, Store: n.local.Store, Cluster: j.Cluster, Joined: true, Generation: j.Generation}
 	id.SetPeers(j.Peers)
 	trace.Info(m.trace, "node.joined", slog.String("cluster", j.Cluster.String()), slog.Int("peers", len(id.Peers)))
 	if j.Material == nil {
@@ -206,8 +209,8 @@ func (m *membership) adopt(ctx context.Context, n *Node) error {
 }
 
 // mesh makes the node's end of the mesh.
-func (m *membership) mesh(local ident.Instance, ln net.Listener, r mesh.Registrar, removed func(ident.StoreID) bool) (*mesh.GRPC, error) {
-	o := mesh.Options{Local: local, Cluster: m.id.Cluster, Listener: ln, Registrar: r, Trace: m.trace, Removed: removed}
+func (m *membership) mesh(o mesh.Options) (*mesh.GRPC, error) {
+	o.Cluster, o.Trace = m.id.Cluster, m.trace
 	switch {
 	case m.files != nil:
 		o.Trust = m.files

@@ -42,8 +42,9 @@ type Env struct {
 	FS     vfs.FS
 	Random io.Reader // for ids, salts and keys
 	Trace  trace.Sink
-	// Mesh makes this node's end of the mesh, once it is known which run of which store it is; nil on a node that stays alone.
-	Mesh func(local ident.Instance) (mesh.Mesh, error)
+	// Mesh makes this node's end of the mesh, once it is known which run of which store it is, and which generation of the catalog it goes by;
+	// waits says whether it has none of it yet. nil on a node that stays alone.
+	Mesh func(local ident.Instance, g ident.Generation, waits func() bool) (mesh.Mesh, error)
 	// Store and Owner, if not nil, stand between replicas and their logs, and between gateways and the owner of a partition. They are for
 	// a simulation, which listens there and, in tests of itself, lies.
 	Store func(replica.Store) replica.Store
@@ -67,7 +68,10 @@ type Config struct {
 	// Joining says that a fresh store waits to be told the catalog of a cluster, and Peers who was in it when that was known last.
 	Joining bool
 	Peers   []mesh.Peer
-	// Failed, if not nil, is told once why the node cannot go on: errors that wrap consensus.ErrRemoved, or of the journal.
+	// Generation is that of the catalog which a fresh store waits for; zero is the first.
+	Generation ident.Generation
+	// Failed, if not nil, is told once why the node cannot go on: errors that wrap consensus.ErrRemoved or a *consensus.Superseded, or of the
+	// journal.
 	Failed func(error)
 	// PID is the process, for operators; 0: it is none.
 	PID int
@@ -109,7 +113,8 @@ type Node struct {
 	failure  error
 	stopping bool
 
-	caughtUp    bool // on the catalog's loop
+	caughtUp    bool        // on the catalog's loop
+	knows       atomic.Bool // it has a catalog
 	transitions atomic.Uint64
 
 	mesh        mesh.Mesh                 // nil: alone
@@ -158,7 +163,7 @@ func New(env Env, cfg Config) (*Node, error) {
 	n.consensus = consensus.New(consensus.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Log: store.Consensus(), Local: n.local, Bootstrap: n.bootstrap, Failed: n.failed,
 		SnapshotBytes: cfg.CatalogBytes, Transport: transport{n}, Joining: cfg.Joining, Leading: n.leading,
-		Leader: n.leaderIs,
+		Leader: n.leaderIs, Generation: func() ident.Generation { return n.cfg.Generation },
 	})
 	n.shared = gateway.NewNode(func(changes []catalog.Change) { n.post(func() { n.manager.Apply(changes) }) })
 	n.archive = n.openArchive()
@@ -295,6 +300,7 @@ func (n *Node) apply(changes []catalog.Change) {
 	n.membersChanged(changes)
 	n.manager.Apply(changes)
 	if !n.caughtUp {
+		n.knows.Store(true)
 		n.caughtUp = true // the first changes are the whole catalog: a deletion that a crash cut short is finished here
 		for _, p := range n.manager.DropUnknown() {
 			trace.Info(n.env.Trace, "copy.dropped", slog.String("partition", p.String()))
@@ -356,6 +362,9 @@ func (n *Node) failed(err error) {
 	n.failure = err
 	n.mu.Unlock()
 	trace.Error(n.env.Trace, "node.failed", slog.String("error", err.Error()))
+	if left := (*consensus.Superseded)(nil); errors.As(err, &left) {
+		n.withdraw()
+	}
 	if n.cfg.Failed != nil {
 		n.cfg.Failed(err)
 	}

@@ -36,6 +36,7 @@ type world struct {
 	name string // "": one
 	env  func(*Env)
 	cfg  func(*Config)
+	off  *exec.SimNode // of what an operator does while the node does not run
 }
 
 func newWorld(t *testing.T) *world {

@@ -36,7 +36,11 @@ func (n *Node) startMesh() error {
 	if n.env.Mesh == nil {
 		return nil
 	}
-	m, err := n.env.Mesh(n.local)
+	line, empty, err := n.generation()
+	if err != nil {
+		return err
+	}
+	m, err := n.env.Mesh(n.local, line, func() bool { return empty && !n.knows.Load() })
 	if err != nil {
 		return err
 	}
@@ -144,6 +148,9 @@ func (n *Node) expelled(by string) {
 	n.failed(fmt.Errorf("%w: make a token with `tanist join-token` on a member, and start it with --data NEW, --join and the token (node %s, which is a member, says so)",
 		consensus.ErrRemoved, by))
 }
+
+// Superseded implements mesh.Handler.
+func (p peers) Superseded(node string, g ident.Generation) { p.n.consensus.Supersede(node, g) }
 
 // Receive implements mesh.Handler.
 func (p peers) Receive(peer ident.Instance, purpose mesh.Purpose, msg []byte) {

@@ -38,6 +38,9 @@ func (r registrar) Enrol(ctx context.Context, q mesh.EnrolRequest) (mesh.EnrolAn
 		return mesh.EnrolAnswer{}, err
 	}
 	a, err := r.certify(q)
+	if err == nil {
+		a.Generation, _, err = n.generation()
+	}
 	if err != nil {
 		return mesh.EnrolAnswer{}, err
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
-	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/gateway"
@@ -70,7 +69,7 @@ type server struct {
 	amqp      *amqp.Server
 	admin     *admin.Server
 	backend   *backend
-	removed   chan error // from the cluster: there is nothing left for the node to do
+	removed   chan error // from the cluster, or left behind by it: there is nothing left for the node to do
 }
 
 // Serve runs one node on this machine until ctx ends, and then stops it in order. It returns an error if the node cannot start, or not
@@ -99,7 +98,7 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	if err := s.startNode(running); errors.Is(err, context.Canceled) {
 		return s.stop() // while it waited
 	} else if err != nil {
-		return errors.Join(err, s.stop())
+		return errors.Join(s.place.left(err), s.stop())
 	}
 	s.listenOn("amqp", s.amqp.Listen, nil)
 	s.listenOn("amqps", s.amqp.Listen, s.opt.TLS)
@@ -115,7 +114,7 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	case <-ctx.Done():
 		return s.stop()
 	case err := <-s.removed:
-		return errors.Join(err, s.stop())
+		return errors.Join(s.place.left(err), s.stop())
 	}
 }
 
@@ -178,10 +177,9 @@ func (s *server) openNode(ctx context.Context) error {
 	sayHowSyncs(s.opt.Trace)
 	env := Env{Clock: clock.System(), Exec: s.exec, FS: vfs.OS(), Random: rand.Reader, Trace: s.opt.Trace}
 	if s.cfg.Mesh != "" {
-		env.Mesh = func(local ident.Instance) (mesh.Mesh, error) {
-			return place.mesh(local, s.listeners["mesh"], registrar{s.node}, func(store ident.StoreID) (gone bool) {
-				s.node.View(func(v *catalog.View) { gone = v.Removed(store) != nil })
-				return gone
+		env.Mesh = func(local ident.Instance, g ident.Generation, waits func() bool) (mesh.Mesh, error) {
+			return place.mesh(mesh.Options{
+				Local: local, Generation: g, Waits: waits, Listener: s.listeners["mesh"], Registrar: registrar{s.node}, Removed: s.node.removed,
 			})
 		}
 	}
@@ -210,10 +208,14 @@ func (s *server) openNode(ctx context.Context) error {
 	return nil
 }
 
-// failed is told why the node cannot go on. What it holds can be looked at until an operator stops it, unless it is a member no more.
+// failed is told why the node cannot go on. What it holds can be looked at until an operator stops it, unless it is a member no more, or the
+// cluster has left it behind.
 func (s *server) failed(err error) {
-	if errors.Is(err, consensus.ErrRemoved) {
-		s.removed <- err // the first and only one
+	if left := (*consensus.Superseded)(nil); errors.Is(err, consensus.ErrRemoved) || errors.As(err, &left) {
+		select {
+		case s.removed <- err:
+		default: // it ends already
+		}
 	}
 }
 

@@ -184,7 +184,7 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 	if k.NoQuorum != "" {
 		s.add(Condition{
 			Code: CatalogQuorumLost, Subject: "catalog", What: k.NoQuorum + "; what serves goes on, nothing can be declared or moved", Limit: MissingQuorum,
-			Ends: "a majority of the voters can be reached", Next: "tanist node list",
+			Ends: "a majority of the voters can be reached", Next: "tanist node list", last: "tanist recover catalog",
 		})
 	}
 	s.voters()
@@ -206,7 +206,11 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 			c.Since = k.Now
 		}
 		if c.last != "" && k.Now-c.Since >= lossAfter {
-			c.Next += "; the last way, if no missing copy can come back: " + c.last
+			missing := "copy"
+			if c.Code == CatalogQuorumLost {
+				missing = "voter"
+			}
+			c.Next += "; the last way, if no missing " + missing + " can come back: " + c.last
 		}
 		if !c.Notice {
 			needing++

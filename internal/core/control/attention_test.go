@@ -135,6 +135,18 @@ func TestALossIsNamedLast(t *testing.T) {
 	}
 }
 
+// So is the recovery of the catalog, where it has no majority.
+func TestARecoveryOfTheCatalogIsNamedLast(t *testing.T) {
+	k := healthy(t)
+	k.NoQuorum = "1 of 3 voters can be reached"
+	first, _, _ := Attention(k, nil)
+	k.Now += lossAfter
+	later, _, _ := Attention(k, first)
+	if first[0].Next != "tanist node list" || later[0].Next != "tanist node list; the last way, if no missing voter can come back: tanist recover catalog" {
+		t.Errorf("%q, then %q", first[0].Next, later[0].Next)
+	}
+}
+
 // TestOneVoterMore: the catalog has a majority of its own, whatever queues there are.
 func TestOneVoterMore(t *testing.T) {
 	needs(t, map[string]need{

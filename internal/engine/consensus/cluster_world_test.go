@@ -52,6 +52,7 @@ type member struct {
 	id      uint64
 	local   ident.Instance
 	joining bool
+	line    ident.Generation // that it waits for
 	up      bool
 	run     *exec.SimNode
 	c       *Consensus
@@ -132,7 +133,7 @@ func (m *member) start() {
 	must := cl.confirmed()
 	c := New(Env{
 		Loop: m.run.Loop(0), Clock: clock.NewSim(cl.sim.Now, time.Unix(0, 0)), Log: m.log, Local: m.local, Transport: wire{m},
-		Joining: m.joining, SnapshotBytes: cl.snapshot,
+		Joining: m.joining, SnapshotBytes: cl.snapshot, Generation: func() ident.Generation { return m.line },
 		Trace: trace.SinkFunc(func(e trace.Event) {
 			cl.told = append(cl.told, e)
 			if e.Name == "consensus.snapshot.installed" {

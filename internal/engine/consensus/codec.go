@@ -20,7 +20,11 @@ import (
 //	proposal: uvarints raft id, boot, sequence and oldest open sequence of the proposer | command
 //	snapshot: uvarint length, raft's ConfState in protobuf | uvarint length, ledger | the catalog's snapshot
 //	ledger:   uvarint count of proposers, each uvarints raft id, boot, floor, count, so many sequences above the floor;
-//	          uvarint count of removed members, so many raft ids; all ascending
+//	          uvarint count of removed members, so many raft ids; all ascending;
+//	          only where the catalog was recovered: uvarint count of recoveries, so many, oldest first
+//	recovery: uvarints number of the generation that it made, index and term of its entry, milliseconds since 1970 | strings node, reason |
+//	          twice, for the voters given up and for those that follow: uvarint count, so many uvarint raft id and string name
+//	string:   uvarint length, bytes
 //
 // What goes between members is u8 kind and:
 //

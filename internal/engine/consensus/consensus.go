@@ -55,14 +55,16 @@ type Env struct {
 	// Joining says that an empty log waits for the leader of a cluster to send its catalog, instead of making a cluster of one. It means
 	// nothing for a log that has begun.
 	Joining bool
+	// Generation is the one that an empty log waits for, asked once the log is loaded; nil: the first.
+	Generation func() ident.Generation
 	// Leading is told, on Loop, when this member begins to lead, having applied everything that was committed before its term; and when
 	// it ceases to. It may be nil.
 	Leading func(term uint64, leading bool)
 	// Leader is told, on Loop, which member leads as far as this one knows, at every change, a later term of the same leader included; 0 is
 	// none. It may be nil.
 	Leader func(term, id uint64)
-	// Failed is called once, on Loop, when consensus had to stop: the journal failed, a command is unknown to this version, or the store
-	// was removed (ErrRemoved). The node must stop too.
+	// Failed is called once, on Loop, when consensus had to stop: the journal failed, a command is unknown to this version, the store
+	// was removed (ErrRemoved), or a *Superseded. The node must stop too.
 	Failed func(error)
 	// SnapshotBytes is how much the log grows before a snapshot replaces it, or twice the last snapshot if that is more;
 	// 0: 4 MiB. A log that is left alone is replaced sooner: it is kept in memory, and read again by the next start. With other members,
@@ -187,7 +189,10 @@ type Status struct {
 	Applied  uint64
 	Log      int // bytes since the last snapshot
 	Waiting  int // proposals without an outcome
-	Err      error
+	// Generation is the line of the catalog, and Recoveries how it came about, oldest first.
+	Generation ident.Generation
+	Recoveries []Recovery
+	Err        error
 }
 
 // New makes a consensus that is not started.
@@ -291,6 +296,8 @@ func (c *Consensus) Receive(msg any) {
 		c.receiveUp(m.id)
 	case transfer:
 		c.receiveTransfer(m.to)
+	case superseded:
+		c.receiveSuperseded(m)
 	case wanted:
 		m.done(c.status())
 	case stop:
@@ -310,6 +317,7 @@ func (c *Consensus) status() Status {
 	s := Status{
 		ID: c.id, Applied: c.applied, Log: c.grown, Waiting: len(c.proposals.waiting), Err: c.err,
 		Voters: slices.Clone(c.conf.GetVoters()), Learners: slices.Clone(c.conf.GetLearners()),
+		Generation: c.generation(), Recoveries: c.ledger.recoveries,
 	}
 	if c.node != nil {
 		s.Term, s.Leader, s.Leading = c.term, c.soft.Lead, c.leads()

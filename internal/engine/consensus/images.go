@@ -62,6 +62,9 @@ func (c *Consensus) receiveImage(s *raftpb.Snapshot) *image {
 	if im.conf, im.ledger, data, err = decodeSnapshot(s.GetData()); err == nil {
 		im.state, err = catalog.Restore(data)
 	}
+	if here := c.generation(); err == nil && im.ledger.generation() != here {
+		err = fmt.Errorf("it is of generation %s, this member goes by %s", im.ledger.generation(), here) // no session should have carried it
+	}
 	if err != nil {
 		c.fail(fmt.Errorf("consensus: snapshot at %d from the leader: %w", im.snapshot.Index, err))
 		return nil

@@ -2,14 +2,17 @@ package consensus
 
 import "slices"
 
-// ledger is what consensus itself keeps beside the catalog: which proposals have been applied, and which members were removed. It is
-// changed only by what is committed, so it is the same on every member, and it is part of every snapshot.
+// ledger is what consensus itself keeps beside the catalog: which proposals have been applied, which members were removed, and how the
+// catalog was recovered. It is changed only by what is committed, and by a recovery, so it is the same on every member, and it is part of
+// every snapshot.
 //
 // A proposal may be committed more than once: whoever forwards it cannot know whether the leader that it sent it to ever took it, and
 // messages may be repeated. The ledger makes it count once.
 type ledger struct {
 	proposers map[uint64]*proposer
 	removed   []uint64 // ascending
+	// recoveries are the last maxRecoveries, oldest first; none: the catalog is of the first generation.
+	recoveries []Recovery
 }
 
 // proposer is what has been applied of one member's newest run that proposed anything. It is bounded by how much that run keeps open
@@ -105,7 +108,15 @@ func (l *ledger) encode() []byte {
 		b = appendUvarints(b, sortedKeys(p.above)...)
 	}
 	b = appendUvarints(b, uint64(len(l.removed)))
-	return appendUvarints(b, l.removed...)
+	b = appendUvarints(b, l.removed...)
+	if len(l.recoveries) == 0 {
+		return b
+	}
+	b = appendUvarints(b, uint64(len(l.recoveries)))
+	for i := range l.recoveries {
+		b = l.recoveries[i].append(b)
+	}
+	return b
 }
 
 func decodeLedger(b []byte) (*ledger, error) {
@@ -132,6 +143,9 @@ func decodeLedger(b []byte) (*ledger, error) {
 		var id uint64
 		b, err = readUvarints(b, &id)
 		l.removed = append(l.removed, id)
+	}
+	if err == nil && len(b) > 0 {
+		l.recoveries, b, err = readRecoveries(b)
 	}
 	if err == nil && (len(b) > 0 || !slices.IsSorted(l.removed)) {
 		err = errMalformed

@@ -71,7 +71,11 @@ func (c *Consensus) begin(l catalog.LogState) {
 	}
 	c.term = hard.GetTerm()
 	trace.Info(c.env.Trace, "consensus.loaded", slog.String("id", name(c.id)), slog.Uint64("term", c.term),
-		slog.Uint64("snapshot", l.Snapshot.Index), slog.Int("entries", len(l.Entries)), slog.Int("voters", len(c.conf.GetVoters())))
+		slog.Uint64("snapshot", l.Snapshot.Index), slog.Int("entries", len(l.Entries)), slog.Int("voters", len(c.conf.GetVoters())), slog.String("generation", c.generation().String()))
+	for _, r := range c.ledger.recoveries {
+		trace.Info(c.env.Trace, "consensus.recovered", slog.String("generation", r.Generation().String()), slog.String("node", r.Node), slog.Int64("at", r.At),
+			slog.Uint64("index", r.Index), slog.String("lost", listed(r.Lost)), slog.String("reason", r.Reason))
+	}
 	now := c.now()
 	c.election.leaderless, c.told = now, now
 	c.process() // what is known to be committed is applied first: raft refuses to campaign before

@@ -181,6 +181,12 @@ func (m *GRPC) accept(in *inbound, control stream) error {
 		if errors.Is(err, errRemoved) {
 			return status.Error(codes.NotFound, err.Error())
 		}
+		if other := (*otherGeneration)(nil); errors.As(err, &other) {
+			// The other side is to judge by itself which of the two is left behind. What it does not read it will be told again.
+			if control.SendMsg(&wire.Packet{Hello: m.hello()}) == nil {
+				_ = control.RecvMsg(&first)
+			}
+		}
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	select {

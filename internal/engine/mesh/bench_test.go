@@ -21,10 +21,11 @@ type sink struct {
 	echo   func(ident.Instance, Purpose, []byte)
 }
 
-func (s *sink) Up(ident.Instance)                  { s.up <- struct{}{} }
-func (s *sink) opened(c chan struct{})             { s.up = c }
-func (s *sink) Down(ident.Instance, Cause, string) {}
-func (s *sink) Unreachable(string, Cause, string)  {}
+func (s *sink) Up(ident.Instance)                   { s.up <- struct{}{} }
+func (s *sink) opened(c chan struct{})              { s.up = c }
+func (s *sink) Down(ident.Instance, Cause, string)  {}
+func (s *sink) Unreachable(string, Cause, string)   {}
+func (s *sink) Superseded(string, ident.Generation) {}
 func (s *sink) Receive(p ident.Instance, purpose Purpose, msg []byte) {
 	s.bytes.Add(int64(len(msg)))
 	s.count.Add(1)

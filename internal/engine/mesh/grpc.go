@@ -174,7 +174,36 @@ func (m *GRPC) hello() *wire.Hello {
 	l := m.opt.Local
 	return &wire.Hello{
 		Version: version, Cluster: m.opt.Cluster[:], Node: l.Node, Store: l.Store[:], Boot: l.Boot, Serial: m.serial.Add(1),
+		Generation: m.opt.Generation.Number, Mark: m.opt.Generation.Mark, Waits: m.opt.Waits(),
 	}
+}
+
+// otherGeneration is why there is no session with a node that goes by another generation of the catalog.
+type otherGeneration struct{ text string }
+
+func (e *otherGeneration) Error() string { return e.text }
+
+// sameLine checks that a peer goes by this node's generation. The handler is told of a later one: a node that has its catalog is proof
+// that this one's was left behind.
+func (m *GRPC) sameLine(certified string, h *wire.Hello) error {
+	here, there := m.opt.Generation, ident.Generation{Number: max(h.GetGeneration(), 1), Mark: h.GetMark()}
+	switch order := there.Compare(here); {
+	case order == 0:
+		return nil
+	case order > 0 && !h.GetWaits():
+		m.handler.Superseded(certified, there)
+	}
+	return &otherGeneration{different(certified, there, m.opt.Local.Node, here)}
+}
+
+// different says that two nodes go by different generations, and what to do about it.
+func different(peer string, there ident.Generation, node string, here ident.Generation) string {
+	left := peer
+	if there.Compare(here) > 0 {
+		left = node
+	}
+	return fmt.Sprintf("node %q goes by generation %s of the catalog, node %q by %s: the catalog was recovered without %s, which may follow again after "+
+		"`tanist recover rejoin` there", peer, there, node, here, left)
 }
 
 // version is that of the messages between nodes.
@@ -197,6 +226,9 @@ func (m *GRPC) check(certified string, h *wire.Hello) (*peer, ident.Instance, er
 		return nil, i, fmt.Errorf("the node calls itself %q, its certificate %q", h.GetNode(), certified)
 	case len(h.GetStore()) != len(i.Store):
 		return nil, i, fmt.Errorf("node %q names no store", certified)
+	}
+	if err := m.sameLine(certified, h); err != nil {
+		return nil, i, err
 	}
 	i = ident.Instance{Node: h.GetNode(), Store: ident.StoreID(h.GetStore()), Boot: h.GetBoot()}
 	if m.opt.Removed != nil && m.opt.Removed(i.Store) {

@@ -64,6 +64,8 @@ type Handler interface {
 	Down(peer ident.Instance, cause Cause, reason string)
 	// Unreachable says that an attempt to reach a peer without a session failed. It comes at every attempt.
 	Unreachable(node string, cause Cause, reason string)
+	// Superseded says that a node of a later generation of the catalog spoke. It comes at every attempt, and may overlap with other calls.
+	Superseded(node string, g ident.Generation)
 	// Receive takes a message. The bytes are the handler's.
 	Receive(peer ident.Instance, p Purpose, msg []byte)
 }

@@ -19,6 +19,10 @@ type Options struct {
 	Local ident.Instance
 	// Cluster is the cluster's id. Whoever is of another is refused.
 	Cluster ident.StoreID
+	// Generation is the line of the catalog that this run goes by; zero is the first. Waits says whether it has no catalog of it yet, from any
+	// goroutine; nil: it has. Whoever goes by another is refused, and where that is a later one which has its catalog, the handler is told.
+	Generation ident.Generation
+	Waits      func() bool
 	// Listener takes connections of other nodes, without TLS. The mesh closes it.
 	Listener net.Listener
 	// Dial opens connections, without TLS; nil is TCP. An error that wraps ECONNREFUSED counts as proof that the process is gone.
@@ -71,6 +75,12 @@ func (o *Options) defaults() {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", address)
 		}
+	}
+	if o.Generation.IsZero() {
+		o.Generation = ident.FirstGeneration
+	}
+	if o.Waits == nil {
+		o.Waits = func() bool { return false }
 	}
 	if o.Limits.Silence <= 0 {
 		o.Limits.Silence = 1500 * time.Millisecond

@@ -47,9 +47,10 @@ type RenewRequest struct {
 // EnrolAnswer is a certificate and what is needed to use it.
 type EnrolAnswer struct {
 	Cluster     ident.StoreID
-	Chain       [][]byte // DER; the node's certificate first
-	Authorities [][]byte // DER
-	Peers       []Peer   // members, to be spoken to first
+	Chain       [][]byte         // DER; the node's certificate first
+	Authorities [][]byte         // DER
+	Peers       []Peer           // members, to be spoken to first
+	Generation  ident.Generation // of the catalog that the node is to wait for; zero: the first
 }
 
 type trustService struct {
@@ -107,7 +108,7 @@ func (v trustService) answer(who string, a EnrolAnswer, err error) (*wire.EnrolA
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	out := &wire.EnrolAnswer{Cluster: a.Cluster[:], Chain: a.Chain, Authorities: a.Authorities}
+	out := &wire.EnrolAnswer{Cluster: a.Cluster[:], Chain: a.Chain, Authorities: a.Authorities, Generation: a.Generation.Number, Mark: a.Generation.Mark}
 	for _, p := range a.Peers {
 		out.Peers = append(out.Peers, &wire.Member{Node: p.Node, Store: p.Store[:], Mesh: p.Address})
 	}
@@ -133,6 +134,8 @@ type Joined struct {
 	Material *trust.Material // to be kept; nil where the node brings its own
 	Cluster  ident.StoreID
 	Peers    []Peer
+	// Generation is that of the catalog to wait for.
+	Generation ident.Generation
 }
 
 // Join asks a member to take this node into its cluster: it makes a key, and gets a certificate for it. The secret of the token is said only
@@ -172,6 +175,7 @@ func Join(ctx context.Context, j Joining) (Joined, error) {
 		return Joined{}, fmt.Errorf("joining through %s: the answer names no cluster", j.Address)
 	}
 	out.Cluster = ident.StoreID(a.GetCluster())
+	out.Generation = ident.Generation{Number: max(a.GetGeneration(), 1), Mark: a.GetMark()}
 	for _, m := range a.GetPeers() {
 		if len(m.GetStore()) != len(ident.StoreID{}) {
 			return Joined{}, fmt.Errorf("joining through %s: member %q has no store", j.Address, m.GetNode())

@@ -149,7 +149,10 @@ func (r *registrar) Renew(_ context.Context, q RenewRequest) (EnrolAnswer, error
 
 func (r *registrar) sign(node string, csr []byte) (EnrolAnswer, error) {
 	leaf, err := r.w.authority.Issue(rand.Reader, node, csr, time.Now())
-	return EnrolAnswer{Cluster: r.w.cluster, Chain: [][]byte{leaf}, Authorities: [][]byte{r.w.authority.Certificate()}, Peers: r.peers}, err
+	return EnrolAnswer{
+		Cluster: r.w.cluster, Chain: [][]byte{leaf}, Authorities: [][]byte{r.w.authority.Certificate()}, Peers: r.peers,
+		Generation: ident.Generation{Number: 3, Mark: 1 << 63},
+	}, err
 }
 
 // count is how often it was asked.
@@ -184,6 +187,9 @@ func TestJoin(t *testing.T) {
 		joined, err := Join(t.Context(), ask)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if joined.Generation != (ident.Generation{Number: 3, Mark: 1 << 63}) {
+			t.Errorf("it is to wait for generation %v", joined.Generation)
 		}
 		if joined.Cluster != w.cluster || len(joined.Peers) != 1 || joined.Peers[0] != w.peer("a") {
 			t.Errorf("%+v", joined)

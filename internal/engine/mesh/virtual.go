@@ -44,6 +44,8 @@ type virtualLane struct {
 type virtualEnd struct {
 	v        *Virtual
 	local    ident.Instance
+	line     ident.Generation
+	waits    func() bool // for a catalog of it
 	handler  Handler
 	peers    []Peer
 	sessions []*virtualSession
@@ -60,7 +62,12 @@ func NewVirtual(sim *exec.Sim) *Virtual { return &Virtual{sim: sim, cuts: map[wa
 
 // End makes the end of a run of a node. An earlier run of that node must have been killed.
 func (v *Virtual) End(local ident.Instance) Mesh {
-	return &virtualEnd{v: v, local: local, backoff: map[string]time.Duration{}, trying: map[string]bool{}}
+	return v.EndOf(local, ident.FirstGeneration, func() bool { return false })
+}
+
+// EndOf is End for a run that goes by a generation of the catalog; waits says whether it has none of it yet.
+func (v *Virtual) EndOf(local ident.Instance, g ident.Generation, waits func() bool) Mesh {
+	return &virtualEnd{v: v, local: local, line: g, waits: waits, backoff: map[string]time.Duration{}, trying: map[string]bool{}}
 }
 
 // Kill ends a node's run, as the death of its process does: its sessions break, and who dials it is refused.
@@ -311,6 +318,11 @@ func (e *virtualEnd) attempt(node string) {
 	case o == nil:
 		e.handler.Unreachable(node, Refused, "connection refused")
 		again()
+	case e.line != o.line:
+		e.handler.Unreachable(node, Denied, different(node, o.line, e.local.Node, e.line))
+		e.outrun(o)
+		o.outrun(e)
+		again()
 	case !e.knows(o.local) || !o.knows(e.local):
 		e.handler.Unreachable(node, Denied, "it is not known there, or not as what it is")
 		again()
@@ -325,6 +337,13 @@ func (e *virtualEnd) attempt(node string) {
 		e.sessions, o.sessions = append(e.sessions, s), append(o.sessions, s)
 		e.handler.Up(o.local)
 		o.handler.Up(e.local)
+	}
+}
+
+// outrun tells an end that another one goes by a later generation.
+func (e *virtualEnd) outrun(by *virtualEnd) {
+	if by.line.Compare(e.line) > 0 && !by.waits() {
+		e.hear(func() { e.handler.Superseded(by.local.Node, by.line) })
 	}
 }
 

@@ -265,6 +265,7 @@ type recorder struct {
 	log     []string
 	got     map[string][][]byte // by "node purpose"
 	receive func(ident.Instance, Purpose, []byte)
+	outrun  []string // later generations that it was told of
 }
 
 func newRecorder(t *testing.T) *recorder {
@@ -311,6 +312,12 @@ func (r *recorder) Unreachable(node string, c Cause, reason string) {
 		r.t.Errorf("%s is unreachable (%s) with a session %v", node, reason, p)
 	}
 	r.log = append(r.log, fmt.Sprintf("unreachable %s %v: %s", node, c, reason))
+}
+
+func (r *recorder) Superseded(node string, g ident.Generation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outrun = append(r.outrun, fmt.Sprintf("%s %v", node, g))
 }
 
 func (r *recorder) Receive(p ident.Instance, purpose Purpose, msg []byte) {

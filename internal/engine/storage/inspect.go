@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/batch"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/storage/layout"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -110,6 +111,24 @@ func Inspect(fsys vfs.FS, dir string, progress func(done, of int)) (*Report, err
 		r.InUse = true
 	}
 	return r, nil
+}
+
+// ReadLog reads the consensus log of a data directory without changing anything in it, and says whose it is and whether a process holds
+// the directory: its newest entries may be missing then. It returns ErrDamaged where what was synced is broken, ErrNewer where a newer
+// version wrote the directory, and errors of the file system.
+func ReadLog(fsys vfs.FS, dir string) (st catalog.LogState, id ident.StoreID, inUse bool, err error) {
+	s, _, err := load(fsys, dir)
+	if err != nil {
+		return st, id, false, err
+	}
+	defer func() { _ = s.closeFiles() }() // nothing was written: there is nothing to lose
+	if l, err := fsys.Lock(path.Join(dir, lockName)); err == nil {
+		_ = l.Close() // nothing was written under it
+	} else {
+		inUse = true
+	}
+	st, err = s.Consensus().Load()
+	return st, s.identity.store, inUse, err
 }
 
 // load replays a directory as Open does, and writes nothing.

@@ -2,11 +2,17 @@ package storage
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path"
 	"slices"
 
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/engine/storage/layout"
+	"github.com/tanist/tanist/internal/port/vfs"
 )
 
 // metaLog is the consensus log: small, since it is replaced by a snapshot again and again, and so kept in memory and written whole into
@@ -45,12 +51,14 @@ func (m *Consensus) Load() (catalog.LogState, error) {
 //	3 part of a snapshot: uvarint length, bytes
 //	4 end of a snapshot: uvarint index, term
 //	5 first part of a snapshot: as 3; what was gathered of an earlier one, which a crash cut short, is dropped
+//	6 the log is empty from here on: nothing that came before counts
 const (
 	metaHard  = 1
 	metaEntry = 2
 	metaPart  = 3
 	metaEnd   = 4
 	metaFirst = 5
+	metaEmpty = 6
 )
 
 // Append writes the hard state (nil: unchanged) and entries, which replace what was logged from their first index on. A write of more
@@ -90,6 +98,10 @@ func (m *Consensus) SaveSnapshot(sn catalog.LogSnapshot, done func(error)) {
 	m.write(binary.AppendUvarint(body, sn.Term), done)
 }
 
+// Empty makes the log as it is in a new store, in one piece: after a crash it is either whole or empty. What it held is for the caller to
+// keep (SetLogAside).
+func (m *Consensus) Empty(done func(error)) { m.write([]byte{metaEmpty}, done) }
+
 func (m *Consensus) write(body []byte, done func(error)) {
 	m.s.w.enqueue(op{typ: layout.FrameEntries, body: body, done: done}, true)
 }
@@ -117,6 +129,8 @@ func (s *Store) applyMeta(body []byte) error {
 			if !d.Bad {
 				m.replace(sn)
 			}
+		case metaEmpty:
+			*m = metaLog{}
 		default:
 			return layout.ErrBody
 		}
@@ -171,4 +185,70 @@ func (m *metaLog) encode() []byte {
 		p = layout.AppendBytes(append(p, metaPart), m.partial)
 	}
 	return p
+}
+
+// A consensus log that was set aside is a file:
+//
+//	0   8 B "TANISTCL"
+//	8   u32 format version
+//	12  u32 checksum, CRC-32C of all that follows
+//	16  items as in a frame of entries
+const (
+	asideMagic  = "TANISTCL"
+	asideHeader = 16
+	asideLimit  = 1 << 30 // bytes
+)
+
+// SetLogAside writes a consensus log to a file of its own, durably, for people to keep: nothing reads it by itself. The folder is made if
+// missing; a file of that name is replaced in one piece.
+func SetLogAside(fsys vfs.FS, name string, st catalog.LogState) error {
+	m := metaLog{state: st}
+	body := m.encode()
+	p := append(make([]byte, 0, asideHeader+len(body)), asideMagic...)
+	p = binary.LittleEndian.AppendUint32(p, layout.Format)
+	p = binary.LittleEndian.AppendUint32(p, crc32.Checksum(body, layout.Castagnoli))
+	p = append(p, body...)
+	if err := fsys.MkdirAll(path.Dir(name)); err != nil {
+		return err
+	}
+	aside := name + ".new"
+	if err := fsys.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := fsys.Create(aside)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(p, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", aside, err)
+	}
+	if err := fsys.Rename(aside, name); err != nil {
+		return err
+	}
+	return errors.Join(fsys.SyncDir(path.Dir(name)), fsys.SyncDir(path.Dir(path.Dir(name))))
+}
+
+// ReadLogAside reads what SetLogAside wrote. It returns ErrDamaged where that is not whole, and errors of the file system.
+func ReadLogAside(fsys vfs.FS, name string) (st catalog.LogState, err error) {
+	f, err := fsys.OpenRead(name)
+	if err != nil {
+		return st, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	p, err := io.ReadAll(io.NewSectionReader(f, 0, asideLimit))
+	if err != nil {
+		return st, err
+	}
+	if len(p) < asideHeader || string(p[:8]) != asideMagic || binary.LittleEndian.Uint32(p[12:]) != crc32.Checksum(p[asideHeader:], layout.Castagnoli) {
+		return st, fmt.Errorf("%w: %s", ErrDamaged, name)
+	}
+	s := &Store{}
+	if err := s.applyMeta(p[asideHeader:]); err != nil {
+		return st, fmt.Errorf("%w: %s", ErrDamaged, name)
+	}
+	return s.meta.state, nil
 }

@@ -40,6 +40,10 @@ type File struct {
 	Material string `json:"material,omitempty"`
 	// Authority is what the node that begins a cluster writes into the first catalog. Members get it from there.
 	Authority *Authority `json:"authority,omitempty"`
+	// Generation is the lowest of the catalog that the node takes part in while it has none; zero: the first.
+	Generation ident.Generation `json:"generation,omitzero"`
+	// Superseded says that the catalog was recovered without this node: it does not start again before its own is put aside.
+	Superseded *Superseded `json:"superseded,omitempty"`
 	// Peers are the other nodes as they were known last: who to ask for the catalog after a restart.
 	Peers []Peer `json:"peers,omitempty"`
 }
@@ -48,6 +52,13 @@ type File struct {
 type Authority struct {
 	Certificate string `json:"certificate"` // PEM
 	Key         string `json:"key,omitempty"`
+}
+
+// Superseded is who said that it goes by a later generation of the catalog than this node, by which one, and when.
+type Superseded struct {
+	By         string           `json:"by"`
+	Generation ident.Generation `json:"generation"`
+	At         int64            `json:"at"` // milliseconds since 1970
 }
 
 // Peer is another node of the cluster. Address is where its mesh was reached last.

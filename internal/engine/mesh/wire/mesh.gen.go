@@ -176,7 +176,12 @@ type Hello struct {
 	Store   []byte                 `protobuf:"bytes,4,opt,name=store,proto3" json:"store,omitempty"`
 	Boot    uint64                 `protobuf:"varint,5,opt,name=boot,proto3" json:"boot,omitempty"`
 	// Rises with every hello that this run says, so that it is seen which of two attempts is the later one.
-	Serial        uint64 `protobuf:"varint,6,opt,name=serial,proto3" json:"serial,omitempty"`
+	Serial uint64 `protobuf:"varint,6,opt,name=serial,proto3" json:"serial,omitempty"`
+	// The generation of the catalog that the node goes by; 0 is 1. Sessions are held within one generation only.
+	Generation uint64 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	Mark       uint64 `protobuf:"fixed64,8,opt,name=mark,proto3" json:"mark,omitempty"`
+	// The node waits for a catalog of that generation, and has none yet.
+	Waits         bool `protobuf:"varint,9,opt,name=waits,proto3" json:"waits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +256,27 @@ func (x *Hello) GetSerial() uint64 {
 		return x.Serial
 	}
 	return 0
+}
+
+func (x *Hello) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Hello) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
+func (x *Hello) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
 }
 
 // EnrolRequest asks to become a member.
@@ -412,9 +438,12 @@ type EnrolAnswer struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Cluster []byte                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The node's certificate, then what leads to an authority.
-	Chain         [][]byte  `protobuf:"bytes,2,rep,name=chain,proto3" json:"chain,omitempty"`
-	Authorities   [][]byte  `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
-	Peers         []*Member `protobuf:"bytes,4,rep,name=peers,proto3" json:"peers,omitempty"`
+	Chain       [][]byte  `protobuf:"bytes,2,rep,name=chain,proto3" json:"chain,omitempty"`
+	Authorities [][]byte  `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
+	Peers       []*Member `protobuf:"bytes,4,rep,name=peers,proto3" json:"peers,omitempty"`
+	// The generation of the catalog that the node is to wait for, as in Hello.
+	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Mark          uint64 `protobuf:"fixed64,6,opt,name=mark,proto3" json:"mark,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -475,6 +504,20 @@ func (x *EnrolAnswer) GetPeers() []*Member {
 		return x.Peers
 	}
 	return nil
+}
+
+func (x *EnrolAnswer) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *EnrolAnswer) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
 }
 
 // Member is a node of the cluster.
@@ -553,14 +596,19 @@ const file_mesh_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\x06R\x03key\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\x91\x01\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xdb\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\fR\acluster\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x14\n" +
 	"\x05store\x18\x04 \x01(\fR\x05store\x12\x12\n" +
 	"\x04boot\x18\x05 \x01(\x04R\x04boot\x12\x16\n" +
-	"\x06serial\x18\x06 \x01(\x04R\x06serial\"\xda\x01\n" +
+	"\x06serial\x18\x06 \x01(\x04R\x06serial\x12\x1e\n" +
+	"\n" +
+	"generation\x18\a \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04mark\x18\b \x01(\x06R\x04mark\x12\x14\n" +
+	"\x05waits\x18\t \x01(\bR\x05waits\"\xda\x01\n" +
 	"\fEnrolRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12!\n" +
 	"\ftoken_secret\x18\x02 \x01(\fR\vtokenSecret\x12\x12\n" +
@@ -572,12 +620,16 @@ const file_mesh_proto_rawDesc = "" +
 	"\x05admin\x18\b \x01(\tR\x05admin\x12\x12\n" +
 	"\x04zone\x18\t \x01(\tR\x04zone\" \n" +
 	"\fRenewRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"\x8d\x01\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"\xc1\x01\n" +
 	"\vEnrolAnswer\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x14\n" +
 	"\x05chain\x18\x02 \x03(\fR\x05chain\x12 \n" +
 	"\vauthorities\x18\x03 \x03(\fR\vauthorities\x12,\n" +
-	"\x05peers\x18\x04 \x03(\v2\x16.tanist.mesh.v1.MemberR\x05peers\"F\n" +
+	"\x05peers\x18\x04 \x03(\v2\x16.tanist.mesh.v1.MemberR\x05peers\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04mark\x18\x06 \x01(\x06R\x04mark\"F\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\fR\x05store\x12\x12\n" +
