@@ -50,20 +50,57 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
+// races are tests that race with themselves, and why: on a busy machine they may fail whatever a broker does. They are run again then, at most
+// raceAgain times, and must pass once. That what they wait for comes soon is held by a test here.
+var races = map[string]string{
+	"TestDeclareArgsRejectToDeadLetterQueue": "gives up after ten gets on one channel, which take half a millisecond; meanwhile another thread of the test " +
+		"has to be handed the message and reject it. TestDeadLettersComeSoon measures the broker's part",
+}
+
+const raceAgain = 3
+
+// start runs tests of the suite to their end.
+func (s *suite) start(b *broker, args ...string) ([]byte, error) {
+	cmd := exec.Command(s.binary, append([]string{"-test.timeout", "5m", "-test.v"}, args...)...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "AMQP_URL="+b.url())
+	return cmd.CombinedOutput()
+}
+
+// raced runs what failed again if nothing but races did, and reports whether all of it has passed since.
+func (s *suite) raced(t *testing.T, b *broker, out []byte) bool {
+	t.Helper()
+	failed := regexp.MustCompile(`(?m)^--- FAIL: (\S+)`).FindAllSubmatch(out, -1)
+	for _, m := range failed {
+		name := string(m[1])
+		if races[name] == "" || !s.passes(b, name) {
+			return false
+		}
+		t.Logf("%s failed and passed when it was run again: it %s", name, races[name])
+	}
+	return len(failed) > 0 && !strings.Contains(string(out), "\npanic: ")
+}
+
+// passes reports whether a test passes alone.
+func (s *suite) passes(b *broker, name string) bool {
+	for range raceAgain {
+		if out, err := s.start(b, "-test.run", "^"+name+"$"); err == nil && strings.Contains(string(out), "--- PASS: "+name) {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *suite) run(t *testing.T, b *broker) {
 	t.Helper()
 	began := time.Now()
-	cmd := exec.Command(s.binary, "-test.timeout", "5m", "-test.v", "-test.run", "^Test",
-		"-test.skip", "^("+strings.Join(s.skips, "|")+")$")
-	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "AMQP_URL="+b.url())
-	out, err := cmd.CombinedOutput()
+	out, err := s.start(b, "-test.run", "^Test", "-test.skip", "^("+strings.Join(s.skips, "|")+")$")
 	passed := regexp.MustCompile(`(?m)^--- PASS`).FindAll(out, -1)
 	for _, line := range regexp.MustCompile(`(?m)^ *--- SKIP.*$`).FindAll(out, -1) {
 		t.Errorf("skipped and not listed with a reason: %s", line)
 	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, failures(string(out)))
+	if err != nil && !s.raced(t, b, out) {
+		fatal(t, "%v\n%s", err, failures(string(out)))
 	}
 	if len(passed) < 100 {
 		t.Fatalf("only %d tests were run", len(passed))
@@ -140,6 +177,11 @@ func readSkips(t *testing.T, module string) []string {
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
+	}
+	for name := range races {
+		if !slices.Contains(tests, name) || slices.Contains(skips, name) {
+			t.Errorf("%s is said to race with itself, and is skipped or no test", name)
+		}
 	}
 	return skips
 }

@@ -348,3 +348,59 @@ func unsupported(t *testing.T, b *broker, _ *amqp.Channel) {
 		t.Errorf("tx: %v, want 540", err)
 	}
 }
+
+// TestDeadLettersComeSoon measures how long a message takes from its publish to its consumer, and from its rejection to a consumer of the queue
+// that takes dead letters. The second is the way of the first and a settle: it may take three times as long, and waits for nothing else.
+func TestDeadLettersComeSoon(t *testing.T) {
+	b := newBroker(t)
+	b.start()
+	for _, durable := range []bool{false, true} {
+		ch := b.channel()
+		dead, q := fmt.Sprint("dead ", durable), fmt.Sprint("q ", durable)
+		for name, args := range map[string]amqp.Table{dead: nil, q: buried(nil, dead)} {
+			if _, err := ch.QueueDeclare(name, durable, false, !durable, false, args); err != nil {
+				t.Fatal(err)
+			}
+		}
+		handed, err := ch.Consume(q, "", false, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		letters, err := ch.Consume(dead, "", true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := func(ds <-chan amqp.Delivery) amqp.Delivery {
+			select {
+			case d := <-ds:
+				return d
+			case <-time.After(patience):
+				fatal(t, "waiting for a message of %s or %s: not after %v", q, dead, patience)
+				return amqp.Delivery{}
+			}
+		}
+		const messages = 300
+		delivery, letter := make([]time.Duration, messages), make([]time.Duration, messages)
+		for i := range messages {
+			began := time.Now()
+			if err := ch.PublishWithContext(t.Context(), "", q, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			d := next(handed)
+			rejected := time.Now()
+			if err := d.Reject(false); err != nil {
+				t.Fatal(err)
+			}
+			next(letters)
+			delivery[i], letter[i] = rejected.Sub(began), time.Since(rejected)
+		}
+		slices.Sort(delivery)
+		slices.Sort(letter)
+		half, most := messages/2, messages*99/100
+		ratio := float64(letter[half]) / float64(delivery[half])
+		t.Logf("durable %t: a delivery takes %v (p99 %v), a dead letter %v (p99 %v): %.1f times", durable, delivery[half], delivery[most], letter[half], letter[most], ratio)
+		if ratio > 4 {
+			t.Errorf("durable %t: a dead letter takes %.1f times as long as a delivery", durable, ratio)
+		}
+	}
+}
