@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/cmd/tanist/login"
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
@@ -55,6 +56,16 @@ func answer[T any](c *cobra.Command, f *adminFlags, text func(io.Writer, T) erro
 			return printJSON(c.OutOrStdout(), v)
 		}
 		return text(c.OutOrStdout(), v)
+	}
+}
+
+// question prints an answer as answer does, and ends with exitNo where it is no.
+func question[T any](c *cobra.Command, f *adminFlags, text func(io.Writer, T) error, no func(T) bool) func(T, error) error {
+	return func(v T, err error) error {
+		if err = answer(c, f, text)(v, err); err == nil && no(v) {
+			err = show.Exit(exitNo)
+		}
+		return err
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
@@ -28,19 +27,8 @@ follower whose place is kept while copies enough are left.
 
 Exit codes: 0 nothing needs attention, %d something does, 1 it could not be found out.`, exitNo),
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
-			a, err := api.Attention(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				err = printJSON(c.OutOrStdout(), a)
-			} else {
-				err = printAttention(c.OutOrStdout(), a, time.Now())
-			}
-			if err == nil && a.Needing > 0 {
-				err = show.Exit(exitNo)
-			}
-			return err
+			text := func(w io.Writer, a admin.Attention) error { return printAttention(w, a, time.Now()) }
+			return question(c, &f, text, func(a admin.Attention) bool { return a.Needing > 0 })(api.Attention(c.Context()))
 		}),
 	}
 	f.add(c)

@@ -167,19 +167,8 @@ it; it says how many.
 Exit codes: 0 the node can be stopped, %d it cannot, 1 it could not be found out.`, exitNo),
 		Example: "  tanist check quorum-critical n2 && systemctl restart tanist",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
-			answer, err := api.QuorumCritical(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if f.json {
-				err = printJSON(c.OutOrStdout(), answer)
-			} else {
-				err = printCritical(c.OutOrStdout(), args[0], answer)
-			}
-			if err == nil && !answer.OK {
-				err = show.Exit(exitNo)
-			}
-			return err
+			text := func(w io.Writer, answer admin.Check) error { return printCritical(w, args[0], answer) }
+			return question(c, &f, text, func(answer admin.Check) bool { return !answer.OK })(api.QuorumCritical(c.Context(), args[0]))
 		}),
 	}
 	f.add(c)

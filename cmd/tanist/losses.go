@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
@@ -57,19 +56,8 @@ The best way out is always to bring a missing node back with its disk: then noth
 Exit codes: 0 there is a plan, %d nothing can be given up, 1 it could not be found out.`, exitNo),
 		Example: "  tanist plan accept-loss orders",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
-			p, err := api.PlanLoss(c.Context(), f.query(args[0]))
-			if err != nil {
-				return err
-			}
-			if f.json {
-				err = printJSON(c.OutOrStdout(), p)
-			} else {
-				err = printLossPlan(c.OutOrStdout(), p, time.Now())
-			}
-			if err == nil && p.Against != "" {
-				err = show.Exit(exitNo)
-			}
-			return err
+			text := func(w io.Writer, p admin.LossPlan) error { return printLossPlan(w, p, time.Now()) }
+			return question(c, &f.adminFlags, text, func(p admin.LossPlan) bool { return p.Against != "" })(api.PlanLoss(c.Context(), f.query(args[0])))
 		}),
 	}
 	f.add(c)
@@ -204,25 +192,10 @@ delete it, for there is no owner who could close it. It changes nothing. What is
 
 Exit codes: 0 there is a plan, %d it is not to be deleted by force now, 1 it could not be found out.`, exitNo),
 		Example: "  tanist plan delete orders",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
-			p, err := api.PlanDeletion(c.Context(), admin.DeletionQuery{VHost: f.vhost, Resource: args[0]})
-			if err != nil {
-				return err
-			}
-			if f.json {
-				err = printJSON(c.OutOrStdout(), p)
-			} else {
-				err = printDeletionPlan(c.OutOrStdout(), p)
-			}
-			if err == nil && p.Against != "" {
-				err = show.Exit(exitNo)
-			}
-			return err
-		},
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
+			against := func(p admin.DeletionPlan) bool { return p.Against != "" }
+			return question(c, &f.adminFlags, printDeletionPlan, against)(api.PlanDeletion(c.Context(), admin.DeletionQuery{VHost: f.vhost, Resource: args[0]}))
+		}),
 	}
 	f.add(c)
 	return c
@@ -238,11 +211,7 @@ on confirming by itself must be named with --stopped: make sure that it is. Copi
 "tanist deleted forget" says that nobody needs them; "tanist deleted" shows where they are, and "tanist inspect" on a stopped node what is in them.
 The name is free at once, and nodes that had a copy can be removed. The reason is kept with the deletion, and in the evidence.`,
 		Example: "  tanist delete orders --plan 5d1f0c9a4be27a33 --reason 'all three disks burnt' --stopped n1,n2",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			q.DeletionQuery = admin.DeletionQuery{VHost: f.vhost, Resource: args[0]}
 			p, err := api.ForceDelete(c.Context(), q)
 			if err != nil {
@@ -253,7 +222,7 @@ The name is free at once, and nodes that had a copy can be removed. The reason i
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s %s is deleted, as number %d; copies that return are put aside.\nNext: tanist deleted\n", p.Kind, admin.Visible(p.Resource), p.Incarnation)
 			return err
-		},
+		}),
 	}
 	f.add(c)
 	c.Flags().StringVar(&q.Plan, "plan", "", "hash of the plan, from tanist plan delete")
@@ -269,11 +238,7 @@ func newDeleted() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "deleted", Short: "Show queues and streams that were deleted by force, and the copies put aside", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := f.client()
-			if err != nil {
-				return err
-			}
+		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			all, err := api.Deletions(c.Context())
 			if err != nil {
 				return err
@@ -282,7 +247,7 @@ func newDeleted() *cobra.Command {
 				return printJSON(c.OutOrStdout(), all)
 			}
 			return printDeletions(c.OutOrStdout(), all)
-		},
+		}),
 	}
 	f.add(c)
 	c.AddCommand(newForget())
