@@ -277,7 +277,7 @@ func (w *world) empty() bool {
 // damaged cannot be read; a partition that stays closed for another reason is waited for.
 func (w *world) allEmpty(c *client) bool {
 	for _, s := range w.last { // all of them first: what is damaged also holds up what dead-letters to it
-		if t := w.target(s.name); t != nil && !t.gone && s.host.damaged(s) && !(w.cluster() && s.host.site.flipped) { // an operator sees to that
+		if t := w.target(s.name); t != nil && !t.gone && s.host.damaged(s) && !s.host.tended() {
 			w.damage(t, s.Reason)
 		}
 	}
@@ -297,6 +297,11 @@ func (w *world) allEmpty(c *client) bool {
 		}
 	}
 	return !w.cluster() || !slices.ContainsFunc(w.targets, func(t *target) bool { return !t.gone && !t.damaged && !t.maker && !t.memory && !told[t] })
+}
+
+// tended reports whether an operator sees to what a node of a cluster says that is damaged, or has seen to it: the run is over.
+func (h *host) tended() bool {
+	return h.w.cluster() && (h.site.flipped || h.site.host != h)
 }
 
 // allRead reports whether the client reads every stream that can be read.
