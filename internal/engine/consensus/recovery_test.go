@@ -90,6 +90,29 @@ func TestRecoveriesThatAreRefused(t *testing.T) {
 	}
 }
 
+// Of five voters two are left: the one with the further log goes on, the other is named as stopped, and both words are kept.
+func TestOfTwoThatAreLeftOneFollows(t *testing.T) {
+	cl := newCluster(t, 6)
+	cl.grow(5)
+	cl.named()
+	cl.await("outcomes", 10*time.Second, func() bool { return cl.open == 0 && cl.alike() })
+	for _, m := range cl.members {
+		m.stop()
+	}
+	s := cl.members[0].examine()
+	if _, err := s.Recover("n0", []string{"n1", "n2"}, []string{"n3", "n4"}, "", time.UnixMilli(1)); !errors.Is(err, ErrNoRecovery) {
+		t.Errorf("three of five are left: %v", err)
+	}
+	r, err := s.Recover("n0", []string{"n3", "n1", "n4"}, []string{"n2"}, "the rack burnt", time.UnixMilli(1))
+	if err != nil || listed(r.Lost) != "n1, n3, n4" || listed(r.Stopped) != "n2" {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	after, err := Examine(catalog.LogState{Snapshot: s.Snapshot(r)}, cl.members[0].local.Store)
+	if err != nil || len(after.Voters) != 1 || after.Generation != r.Generation() || len(after.Recoveries) != 1 || listed(after.Recoveries[0].Stopped) != "n2" {
+		t.Errorf("%v: %+v", err, after)
+	}
+}
+
 // One of three goes on alone with everything that was confirmed, whatever a crash during the recovery leaves: the old log or the new one. The two
 // that were lost come back with their logs put aside, learn, and vote.
 func TestOneOfThreeGoesOnAlone(t *testing.T) {
