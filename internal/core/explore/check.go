@@ -206,9 +206,10 @@ func (w *world) show(seen map[string]int) {
 		}
 	}
 	for _, p := range w.proposals {
-		if w.concerns(&p) {
+		switch {
+		case w.concerns(&p):
 			seen["joint"]++
-		} else {
+		case !w.moot(&p):
 			seen["a proposal whose owner is gone"]++
 		}
 	}

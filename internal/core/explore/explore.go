@@ -16,9 +16,10 @@
 // was recorded, if that was committed or withdrawn since, too; and a transition is withdrawn where the one that recorded it may have asked for that,
 // whatever the other has sealed meanwhile (Bounds.Overlap).
 //
-// Searches leave schedules out where others tell the same. States that differ only in which node is which are one (key.go); what only its receiver
-// would drop is dropped, and what says nothing is heard, at once, or forgotten before anybody hears it (world.go). Bounds.Direct and Bounds.Lazy leave out more, for the reasons in direct.go
-// and lazy.go, which key_test.go and reduce_test.go hold against searches without.
+// Searches leave schedules out where others tell the same. States that differ only in which node is which are one (key.go). What only its receiver
+// would drop is dropped, and so is what nothing can come of any more; what says nothing is heard, at once, or forgotten before anybody hears it
+// (world.go). Bounds.Direct and Bounds.Lazy leave out more, for the reasons in direct.go and lazy.go, which key_test.go and reduce_test.go hold
+// against searches without.
 //
 // What is simpler here: a log is read at once, but for the place of a cut; a batch holds one entry; a state machine has nothing to load;
 // no log drops its head, so an image (Reseeds) is of what a copy might have been fed; and a restarted node registers in the same step. Source: design 7, "protocol, small

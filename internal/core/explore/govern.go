@@ -149,7 +149,7 @@ func (w *world) record() bool {
 // decided on. Where it does not, such transitions are not counted.
 func (w *world) trails() bool {
 	a := w.cat.v.a
-	return len(w.versions) > 1 || len(w.proposals) > 0 || len(a.Learners)+len(a.Leaving) > 0 || w.wishesPolicy(a)
+	return len(w.versions) > 1 || w.undecided() > 0 || len(a.Learners)+len(a.Leaving) > 0 || w.wishesPolicy(a)
 }
 
 // cancel withdraws the transition that is pending, if the controller that recorded it may, or has done so before it sent anything: then
@@ -212,7 +212,7 @@ func (w *world) govern(a Action) bool {
 		return true
 	case Again:
 		waits := slices.ContainsFunc(w.proposals, func(p proposal) bool { return p.of == int(a.A) && w.concerns(&p) })
-		if !waits || len(w.proposals) > 1 {
+		if !waits || w.undecided() > 1 {
 			return false
 		}
 		w.used.breaks++

@@ -191,15 +191,19 @@ func bits(flags ...bool) byte {
 	return b
 }
 
-// encodeProposals appends proposals in an order that does not depend on when they were made.
+// encodeProposals appends proposals in an order that does not depend on when they were made. Of the evidence counts whose it is, and neither how far
+// beyond the floor it goes nor where that is: the catalog asks whether copies stand at it, and whether it is past the epoch's start, as every floor is.
 func (w *world) encodeProposals(b []byte, perm int, store func(ident.StoreID) byte) []byte {
 	var all [][]byte
 	for _, p := range w.proposals {
+		if w.moot(&p) {
+			continue
+		}
 		live := byte(0)
 		if w.concerns(&p) {
 			live = 1
 		}
-		one := []byte{w.x.perms[perm][p.of], live, byte(p.m.Floor), byte(w.cat.v.a.Version - p.m.Version), byte(p.m.Epoch)}
+		one := []byte{w.x.perms[perm][p.of], live, byte(w.cat.v.a.Version - p.m.Version), byte(p.m.Epoch)}
 		at := len(one)
 		for _, m := range p.m.Followers {
 			one = append(one, store(m.Store))
@@ -209,7 +213,13 @@ func (w *world) encodeProposals(b []byte, perm int, store func(ident.StoreID) by
 		slices.SortFunc(evidence, func(x, y catalog.Evidence) int { return int(store(x.Store)) - int(store(y.Store)) })
 		for _, e := range evidence {
 			if e.Position >= p.m.Floor { // else it is none
-				one = append(one, store(e.Store), byte(e.Position))
+				one = append(one, store(e.Store))
+			}
+		}
+		if w.x.plain {
+			one = append(one, byte(p.m.Floor))
+			for _, e := range evidence {
+				one = append(one, byte(e.Position))
 			}
 		}
 		all = append(all, one)

@@ -11,27 +11,26 @@ import (
 func reach(b Bounds, plain bool, key func(*world) []byte, each func(w *world, key string, known bool)) {
 	x := newExplorer(b, NoFault)
 	x.plain = plain
-	known := map[string]bool{}
-	level := []*world{x.begin()}
-	known[string(key(level[0]))] = true
-	each(level[0], string(key(level[0])), false)
-	for len(level) > 0 {
-		var next []*world
-		for _, w := range level {
+	var seen prints
+	var level []*world
+	meet := func(w *world) {
+		k := key(w)
+		fresh := seen.add(k)
+		if each(w, string(k), !fresh); fresh {
+			level = append(level, w)
+		}
+	}
+	for meet(x.begin()); len(level) > 0; {
+		last := level
+		level = nil
+		for i, w := range last {
+			last[i] = nil
 			for _, a := range w.actions() {
-				n := w.take(a)
-				if n == nil || n.long {
-					continue
-				}
-				k := string(key(n))
-				each(n, k, known[k])
-				if !known[k] {
-					known[k] = true
-					next = append(next, n)
+				if n := w.take(a); n != nil && !n.long {
+					meet(n)
 				}
 			}
 		}
-		level = next
 	}
 }
 
@@ -41,6 +40,7 @@ var small = []Bounds{
 	{Copies: 2, Appends: 1, Epochs: 1, Breaks: 1},
 	{Copies: 3, Epochs: 3, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
 	{Copies: 3, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
+	{Copies: 3, Entries: 2, Epochs: 2, Crashes: 1, Wipes: 1, Suspect: true, Overlap: true, Cancels: 1, Direct: true, Lazy: true},
 	{Copies: 3, Entries: 3, Epochs: 2, Crashes: 1, Suspect: true, Direct: true, Lazy: true},
 	{Copies: 3, Entries: 3, Epochs: 1, Crashes: 1, Wipes: 1, Direct: true, Lazy: true},
 	{Copies: 2, Wanted: 2, Changes: 2, Epochs: 1, Crashes: 1, Direct: true, Lazy: true},
@@ -58,8 +58,10 @@ func TestEqualKeysBehaveAlike(t *testing.T) {
 		after := map[string][sha256.Size]byte{}
 		arrivals := 0
 		reach(b, false, (*world).key, func(w *world, key string, known bool) {
-			if known && arrivals > 5000 {
-				return
+			if known {
+				if arrivals++; arrivals > 2000 && arrivals%8 > 0 {
+					return
+				}
 			}
 			var keys []string
 			for _, a := range w.actions() {
@@ -73,7 +75,6 @@ func TestEqualKeysBehaveAlike(t *testing.T) {
 				after[key] = sum
 				return
 			}
-			arrivals++
 			if after[key] != sum {
 				t.Fatalf("%+v: two states with one key have different steps: %s", b, w.describe())
 			}

@@ -13,7 +13,11 @@ package explore
 //     above both. A copy that ends in between hears of the same assignment when it comes back.
 //   - No seal comes to a copy after its transition was committed. It could as well have come before: the copy does not know of the commit, and its
 //     answer is none that was chosen by. Whom it follows in the old epoch feeds it before the commit, too.
-//   - A copy says where its log ends in the step in which it is fed or reports for the first time. Nothing else comes of it.
+//   - A copy says where its log ends in the step in which it is fed or reports for the first time. Nothing else comes of it: what it says then of
+//     how far it is durable is a report like any other, which may come to nothing, and is a step where it does not (standing).
+//   - Once as many nodes have ended as may, what is written is durable at once. It can be lost no more, and whoever looks at it later, a report, a
+//     promise or a role, finds it durable or makes it so first. A copy then reports its whole log: a report of less came before it was fed the rest,
+//     for in between nothing else can have happened to the two that a report outlives.
 //   - Other copies are not told what is confirmed, and there are no snapshots, which hold no more than that. What a copy knows of it has a part in
 //     three decisions: no owner is chosen below it, no log is cut below it, and an owner confirms nothing below it. Each would be a broken rule
 //     with or without that knowledge, because every choice, cut and confirm is held against all that was ever confirmed (checkChoice, drop,
@@ -49,6 +53,19 @@ func (w *world) promise(n *node) {
 		w.durable(n)
 	}
 	w.durable(n)
+}
+
+// hasten makes durable at once what was written, where no node will end any more.
+func (w *world) hasten() {
+	if !w.x.spare() || int(w.used.crashes) < w.x.bounds.Crashes {
+		return
+	}
+	for i, n := range w.nodes {
+		for n.up && n.copy.InFlight() > 0 {
+			n = w.mine(i)
+			w.durable(n)
+		}
+	}
 }
 
 // crashes are the ways in which a node may end.

@@ -169,7 +169,11 @@ func (w *world) standing(n *node, from int, m message) {
 		w.breaks("3: %s follows %s in epoch %d with another history: %s and %s", nodeName(from), nodeName(n.index), m.epoch, m.log, n.log)
 		return
 	}
-	f.Stand(at.Position, m.at)
+	durable := m.at
+	if w.x.spare() {
+		durable = min(durable, f.Durable()) // more is a report
+	}
+	f.Stand(at.Position, durable)
 	w.progressed(n, f)
 	w.catchUp(n, f)
 }

@@ -58,6 +58,9 @@ func (w *world) actions() []Action {
 	out = w.reseeds(w.wishing(out))
 	out = w.talks(out)
 	for i := range w.proposals {
+		if w.moot(&w.proposals[i]) {
+			continue
+		}
 		add(Decide, i, 0)
 		if int(w.used.breaks) < b.Breaks {
 			add(Lose, i, 0)
@@ -72,11 +75,13 @@ func (w *world) take(a Action) *world {
 	if !n.act(a) {
 		return nil
 	}
+	n.hasten()
 	n.repeat()
 	n.confirmTo()
 	n.discard()
 	n.overhear()
 	n.forget()
+	n.bury()
 	n.check()
 	return n
 }

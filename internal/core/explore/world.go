@@ -362,6 +362,56 @@ func (w *world) forget() {
 	}
 }
 
+// moot reports whether nothing comes of the catalog's answer to a proposal: it was made on another version than the catalog's, of which none comes
+// twice, so that it is refused, and its owner does not wait for that. A search goes on as if there were none.
+func (w *world) moot(p *proposal) bool {
+	return !w.x.plain && p.m.Version != w.cat.v.a.Version && !w.concerns(p)
+}
+
+// undecided are the proposals that something may come of.
+func (w *world) undecided() int {
+	n := 0
+	for i := range w.proposals {
+		if !w.moot(&w.proposals[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// bury forgets what nobody asks of lost stores any more. They are looked at for nothing but whether they held what is confirmed (holders). One that no
+// assignment names of those that somebody may go by, as a learner neither, will not be named again. Nor does one count any more that did not hold all that is confirmed
+// now. Of the rest of its log counts what an owner knows that it held, for nobody else confirms by it. Were that wrong, a rule would be broken
+// here, not kept.
+func (w *world) bury() {
+	var left []lostStore
+	for _, l := range w.lost {
+		if w.x.plain {
+			return
+		}
+		named := slices.ContainsFunc(w.versions, func(v *version) bool {
+			return v.a.Member(l.store) || slices.ContainsFunc(v.a.Learners, func(m catalog.Member) bool { return m.Store == l.store })
+		})
+		if named && l.log.extends(w.ledger.tip) {
+			left = append(left, lostStore{l.store, l.log.at(max(w.ledger.tip.end().Position, w.reported(l)))})
+		}
+	}
+	w.lost = left
+}
+
+// reported is how far an owner knows that a lost store held its log.
+func (w *world) reported(l lostStore) uint64 {
+	at := uint64(0)
+	for _, n := range w.nodes {
+		for i := range n.feeds {
+			if f := &n.feeds[i]; f.Store == l.store && n.log.extends(l.log.at(f.Durable())) {
+				at = max(at, f.Durable())
+			}
+		}
+	}
+	return at
+}
+
 // alike reports whether two versions differ only in that a transition is pending, and no copy learns.
 func alike(x, y *catalog.Assignment) bool {
 	return x.Epoch == y.Epoch && x.Owner == y.Owner && slices.Equal(x.Followers, y.Followers) && x.Policy == y.Policy &&

@@ -102,9 +102,9 @@ func (f *Feed) Clone() Feed {
 }
 
 // AppendState appends the state as bytes, but for which copy it is of. What is on its way is left out while it is little: then only
-// how far it goes decides anything.
+// how far it goes, and whether there is any, decide anything.
 func (f *Feed) AppendState(b []byte) []byte {
-	b = append(b, bits(f.standing, f.reading))
+	b = append(b, bits(f.standing, f.reading, f.head == len(f.flights)))
 	b = binary.AppendUvarint(b, f.next)
 	b = binary.AppendUvarint(b, f.durable)
 	b = binary.AppendUvarint(b, f.told)
