@@ -3,8 +3,11 @@ package gateway
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/broker"
@@ -105,6 +108,74 @@ func TestAcrossAChangeOfOwnerNothingIsRedelivered(t *testing.T) {
 	if got := o.settled(); got != "#1 accept 2-2; #1 accept 2-2; #2 accept 3-3; " {
 		t.Errorf("settles %s", got)
 	}
+}
+
+// What went back and was handed out again is held, whatever was said of it before: the next owner must not take that for a word on what is held
+// now (simulation of clusters, seed 63).
+func TestWhatIsHandedOutAgainIsNotSettledByAnEarlierWord(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	h.do(func() { c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 5}, c.done("consume")) })
+	o.deliver(1, item(1, "a"), item(2, "b"), item(3, "c"))
+	h.settle()
+	o.quiet = true
+	h.do(func() { c.s.Settle(c.refs, broker.Requeue) }) // it is taken, and what it says lost with the owner
+	again := item(2, "b")
+	again.Again = true
+	o.deliver(1, again)
+	h.settle()
+	o.say(protocol.NotServing{Partition: o.p, Stream: o.stream})
+	o.quiet = false
+	h.sim.RunFor(100 * time.Millisecond)
+	as := all[protocol.Attach](o)
+	id := o.consumer(1)
+	want := []protocol.Claim{{Consumer: id, Offset: 2}, {Consumer: id, Offset: 1}, {Consumer: id, Offset: 3}}
+	if got := as[len(as)-1].Claims; !reflect.DeepEqual(got, want) {
+		t.Errorf("claims %v, want %v", got, want)
+	}
+	h.do(func() { c.s.Settle(c.refs[3:], broker.Accept) })
+	if got := o.settled(); got != "#1 requeue 1-3; #1 requeue 1-1 requeue 3-3; #2 accept 2-2; " {
+		t.Errorf("settles %s", got)
+	}
+}
+
+func TestSettlesWithoutAnOffset(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var items []protocol.SettleItem
+		said := map[uint64]int{}
+		for range rapid.IntRange(0, 4).Draw(t, "items") {
+			first := rapid.Uint64Range(0, 9).Draw(t, "first")
+			last := first + rapid.Uint64Range(0, 4).Draw(t, "more")
+			items = append(items, protocol.SettleItem{Consumer: 1, First: first, Last: last, Outcome: protocol.Requeue})
+			for off := first; off <= last; off++ {
+				said[off]++
+			}
+		}
+		off := rapid.Uint64Range(0, 14).Draw(t, "offset")
+		before := slices.Clone(items)
+		left := without(items, off)
+		if !slices.Equal(items, before) {
+			t.Fatalf("%v became %v", before, items)
+		}
+		for _, x := range left {
+			if x.First > x.Last || x.Consumer != 1 || x.Outcome != protocol.Requeue {
+				t.Fatalf("%v", x)
+			}
+			for o := x.First; o <= x.Last; o++ {
+				said[o]--
+			}
+		}
+		delete(said, off)
+		for o, n := range said {
+			if n != 0 {
+				t.Fatalf("%v without %d is %v: offset %d is there %d times too seldom", items, off, left, o, n)
+			}
+		}
+		if items != nil && left == nil {
+			t.Fatal("nothing is left, and taken for a cursor's move")
+		}
+	})
 }
 
 // What an owner sends to a consumer that was cancelled before the owner had answered goes back: the client was told that it does not

@@ -117,6 +117,43 @@ func (a *attachment) resendSettles() {
 	}
 }
 
+// handed takes out of what was sent what was said of deliveries that are handed out again: their owner took it before it did. The next owner
+// is told, by claims, who holds them now. Sent to it again, an earlier word (this is to go back) would be taken for one on the later delivery,
+// and what the client says of that one would then count for nothing. The messages stay, for their numbers.
+func (s *settles) handed(items []protocol.Item) {
+	for i := range s.kept {
+		m := &s.kept[i]
+		for _, it := range items {
+			if it.Again {
+				m.items = without(m.items, it.Offset)
+			}
+		}
+	}
+}
+
+// without is items without one offset.
+func without(items []protocol.SettleItem, off uint64) []protocol.SettleItem {
+	for i := 0; i < len(items); i++ {
+		x := items[i]
+		if off < x.First || off > x.Last {
+			continue
+		}
+		var parts []protocol.SettleItem
+		if x.First < off {
+			parts = append(parts, protocol.SettleItem{Consumer: x.Consumer, First: x.First, Last: off - 1, Outcome: x.Outcome})
+		}
+		if off < x.Last {
+			parts = append(parts, protocol.SettleItem{Consumer: x.Consumer, First: off + 1, Last: x.Last, Outcome: x.Outcome})
+		}
+		items = slices.Concat(items[:i], parts, items[i+1:]) // what was sent is another's
+		if items == nil {
+			items = []protocol.SettleItem{} // nil would make a cursor's move of it
+		}
+		i += len(parts) - 1
+	}
+	return items
+}
+
 // cut takes out what was said of deliveries from an offset on. The messages stay, for their numbers.
 func (s *settles) cut(from uint64) {
 	short := func(items []protocol.SettleItem) []protocol.SettleItem {
