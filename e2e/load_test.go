@@ -202,9 +202,7 @@ func (c *consumer) work(who string) {
 			return
 		}
 		c.r.steps.begin(who, "consumes on %s", c.r.c.nodes[cl.seat.node].name)
-		c.r.looks(cl.session, true)
 		err = c.consume(cl)
-		c.r.looks(cl.session, false)
 		// A consumer that holds what was given up with lost copies ends.
 		if err != nil && !(errors.Is(err, errEnded) && c.r.refusals(cl)) {
 			c.r.fault(cl, "consuming %s: %v", c.queue, err)
@@ -227,6 +225,8 @@ func (c *consumer) consume(cl *client) error {
 	if err != nil {
 		return err
 	}
+	c.r.looks(cl.session, true) // not before: it is answered when an owner has heard of it
+	defer c.r.looks(cl.session, false)
 	end := time.NewTimer(time.Duration(300+c.rng.IntN(2000)) * time.Millisecond)
 	defer end.Stop()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -317,9 +317,7 @@ func (r *rig) follower(who, stream, cursor string, rng *rand.Rand) {
 			return
 		}
 		r.steps.begin(who, "reads on %s", r.c.nodes[c.seat.node].name)
-		r.looks(c.session, true)
 		seen, err := c.follow(stream, cursor, next, rng)
-		r.looks(c.session, false)
 		if err != nil {
 			r.fault(c, "reading %s: %v", stream, err)
 		}
@@ -353,6 +351,8 @@ func (c *client) follow(stream, cursor string, below uint64, rng *rand.Rand) (ne
 	if err != nil {
 		return 0, err
 	}
+	c.r.looks(c.session, true)
+	defer c.r.looks(c.session, false)
 	end := time.NewTimer(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
 	defer end.Stop()
 	for {
