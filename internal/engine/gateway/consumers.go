@@ -160,6 +160,10 @@ func (a *attachment) unsubscribed(m protocol.Unsubscribed) {
 	c.finishCancel()
 }
 
+func cancelledEarly(queue string) *broker.Error {
+	return broker.Errorf(broker.Precondition, "consumer on queue '%s' was cancelled before it began", queue)
+}
+
 // cancel ends the consumer; what it holds stays held.
 func (c *consumer) cancel(done func()) {
 	a := c.a
@@ -173,7 +177,7 @@ func (c *consumer) cancel(done func()) {
 	c.leaveNear()
 	if starting != nil {
 		c.failed = true
-		starting(broker.Errorf(broker.Precondition, "consumer on queue '%s' was cancelled before it began", c.spec.Queue))
+		starting(cancelledEarly(c.spec.Queue))
 	}
 	if a.state == open {
 		a.to.Send(protocol.Unsubscribe{To: a.address(), Consumer: c.id})

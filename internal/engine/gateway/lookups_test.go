@@ -64,6 +64,32 @@ func (b *behind) hold(items ...catalog.Item) {
 	b.held = append(b.held, changes...)
 }
 
+// A consumer that is cancelled while its queue is still looked for never begins: nobody would take what it is handed (simulation of clusters, seed
+// 420).
+func TestAConsumerThatIsCancelledBeforeItsQueueIsFound(t *testing.T) {
+	b := newBehind(t)
+	b.slow = true
+	c := b.client()
+	o := b.elsewhere(catalog.Resource{Name: "q", Durable: true})
+	b.do(func() { c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 5}, c.done("consume 5")) })
+	b.do(func() { c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 6}, c.done("consume 6")) })
+	b.do(func() { c.s.Cancel(5, func() { c.say("cancelled") }) })
+	for len(b.later) > 0 {
+		answers := b.later
+		b.later = nil
+		b.do(func() {
+			for _, answer := range answers {
+				answer()
+			}
+		})
+		b.settle()
+	}
+	c.expect("cancelled; consume 5: error 4 consumer on queue 'q' was cancelled before it began; consume 6: ok")
+	if s := all[protocol.Subscribe](o); len(s) != 1 {
+		t.Errorf("subscriptions %+v", s)
+	}
+}
+
 func TestAMissAsksTheLeaderBeforeItIsBelieved(t *testing.T) {
 	b := newBehind(t)
 	c := b.client()

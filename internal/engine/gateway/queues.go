@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/broker"
@@ -338,8 +339,17 @@ func (x *session) got(a *attachment, r *catalog.Resource, noAck bool, g protocol
 
 // Consume implements broker.Session.
 func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
+	x.coming = append(x.coming, c.Consumer)
 	x.find(c.Queue, x.readable, func(r *catalog.Resource, err *broker.Error) {
-		if err == nil {
+		i := slices.Index(x.coming, c.Consumer)
+		if i >= 0 {
+			x.coming = slices.Delete(x.coming, i, i+1)
+		}
+		switch {
+		case err != nil:
+		case i < 0:
+			err = cancelledEarly(c.Queue)
+		default:
 			err = x.checkConsumer(&c, r)
 		}
 		if err != nil {
@@ -386,6 +396,7 @@ func (x *session) checkConsumer(c *broker.ConsumeSpec, r *catalog.Resource) *bro
 func (x *session) Cancel(consumer uint64, done func()) {
 	c := x.consumers[consumer]
 	if c == nil {
+		x.coming = slices.DeleteFunc(x.coming, func(n uint64) bool { return n == consumer })
 		done()
 		return
 	}

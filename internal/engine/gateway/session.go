@@ -25,6 +25,7 @@ type session struct {
 	loggedIn, counted, closed bool
 
 	consumers map[uint64]*consumer
+	coming    []uint64    // consumers whose queue is looked for; one that is cancelled meanwhile is taken out
 	order     []*consumer // the same, in the order they came
 	recent    *consumer   // the one that was settled last
 	gets      []*holder   // what was fetched, by partition
