@@ -76,6 +76,12 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		// A gateway that had heard nothing of an owner in between let go of what that one had handed to another, whose accept then counted for nothing.
 		"a claim of before":      {Seed: 5052, Nodes: 5, Small: true},
 		"a claim of before, too": {Seed: 6274, Nodes: 3, Small: true},
+		// An owner that its controller did not reach delivered what the one that was chosen had had settled: the copy that it did reach said nothing.
+		"an owner that nobody tells": {Seed: 700, Nodes: 3, Faults: []Fault{}, Act: ActLease},
+		// One that was given up did the same after its lease.
+		"an owner that was given up": {Seed: 805, Nodes: 3, Small: true, Faults: []Fault{}, Act: ActLease},
+		// A copy that was emptied at an accepted loss lost the beginning of the log that it was given anew: it had been let go of before.
+		"a log taken anew": {Seed: 77356, Nodes: 3, Small: true, Faults: []Fault{}, Act: ActLease},
 		// Not a mistake of the product: a controller that had stood still gave nodes 300 ms to be heard, and one of them stood still for those.
 		"halted one after the other": {Seed: 74, Nodes: 3, Act: ActNone, Skip: []int{3}, Clients: 1},
 	} {

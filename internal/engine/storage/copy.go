@@ -155,6 +155,7 @@ func (c *Copy) Cut(to batch.Tail, done func(error)) {
 	n := sort.Search(len(c.newest), func(i int) bool { return c.newest[i].Position >= to.Position })
 	clear(c.newest[n:])
 	c.newest = c.newest[:n]
+	c.retainFrom = min(c.retainFrom, to.Position) // what comes there now is something else than what was let go of
 	c.s.w.enqueue(op{typ: layout.FrameCut, c: c, body: layout.AppendTail(nil, to), done: done}, true)
 	c.mu.Unlock()
 }
