@@ -122,7 +122,7 @@ func TestEveryClusterFaultHappens(t *testing.T) {
 
 // TestAimedSeeds plays the acts that no seed draws, and turns bits beside other faults: see TestFreshSeeds.
 func TestAimedSeeds(t *testing.T) {
-	beside := []Fault{FaultKill, FaultRestart, FaultFlip, FaultBreak, FaultPower, FaultWipe, FaultStall}
+	beside := []Fault{FaultFlip, FaultBreak, FaultCut, FaultSlow, FaultStall, FaultClock, FaultWish} // none that ends a node before it has synced more
 	fresh(t, 80, func(i uint64) Options {
 		o := Options{Nodes: nodesOf(i), Small: i%8 > 0, Faults: []Fault{}}
 		switch i % 4 {
