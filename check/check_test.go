@@ -116,6 +116,12 @@ var queueScripts = []script{
 	{"an accept confirmed by a later owner, after somebody else had let go of the message", "", queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), Event{Kind: Disturbed}, again("q", 1, 1),
 		settle("q", 1, 1, Requeue), again("q", 1, 1), with(kept("q", 1), accepted), of(Quiet, ""), drained("q"))},
+	{"a reject of one who was cut off, answered after somebody else's accept", "", []Event{
+		opened(1), declared("d"), with(declared("q"), dead("d")), pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Reject),
+		{Kind: Disturbed},
+		again("q", 1, 1), settle("q", 1, 1, Accept), with(kept("q", 1), accepted),
+		with(kept("q", 1), func(e *Event) { e.Settlement = Reject }), of(Quiet, ""), drained("d"), drained("q"),
+	}},
 	{"what was held is released with a lost node", "", queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), lost(2), again("q", 1, 1), settle("q", 1, 1, Accept), drained("q"))},
 	{"requeued and delivered again", "", queue(
@@ -170,6 +176,9 @@ var queueScripts = []script{
 		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), settle("q", 1, 1, Accept), lost(2), again("q", 1, 1))},
 	{"accepted, confirmed, and back when its node is lost", RuleSettled, queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), kept("q", 1), lost(2), again("q", 1, 1))},
+	{"an accept, then the answer to a reject of one who was cut off, and delivered again", RuleSettled, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Reject), Event{Kind: Disturbed}, again("q", 1, 1),
+		settle("q", 1, 1, Accept), with(kept("q", 1), accepted), with(kept("q", 1), func(e *Event) { e.Settlement = Reject }), again("q", 1, 1))},
 	{"an accept confirmed by a later owner, and delivered again", RuleSettled, queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), Event{Kind: Disturbed}, again("q", 1, 1),
 		settle("q", 1, 1, Requeue), again("q", 1, 1), with(kept("q", 1), accepted), again("q", 1, 1))},

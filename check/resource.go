@@ -318,6 +318,14 @@ func (c *Checker) settled(r *resource, e Event) {
 		c.fail(RuleHistory, r, e.Message, "message %d is confirmed as settled and was not settled", e.Message)
 		return
 	}
+	if late && m.kept && m.settled != Requeue {
+		// The word of somebody who was given up is answered: the message is settled, by what somebody else has had confirmed since. Nobody says
+		// whose word it was that counted.
+		if m.late != Accept {
+			m.late = e.Settlement
+		}
+		return
+	}
 	m.kept = true
 	if late {
 		m.settled, m.held, m.settleIn = e.Settlement, 0, 0
