@@ -120,20 +120,17 @@ func TestEveryClusterFaultHappens(t *testing.T) {
 	}
 }
 
-// TestAimedSeeds plays the acts that no seed draws, and turns bits beside other faults: see TestFreshSeeds.
+// TestAimedSeeds plays the acts that no seed draws: see TestFreshSeeds.
 func TestAimedSeeds(t *testing.T) {
-	beside := []Fault{FaultFlip, FaultBreak, FaultCut, FaultSlow, FaultStall, FaultClock, FaultWish} // none that ends a node before it has synced more
-	fresh(t, 80, func(i uint64) Options {
+	fresh(t, 60, func(i uint64) Options {
 		o := Options{Nodes: nodesOf(i), Small: i%8 > 0, Faults: []Fault{}}
-		switch i % 4 {
+		switch i % 3 {
 		case 0:
 			o.Act = ActFlip
 		case 1:
-			o.Act, o.Faults = ActNone, []Fault{FaultFlip, beside[i/4%7]}
-		case 2:
 			o.Act = ActLease
 		default:
-			o.Act, o.Nodes = ActBalance, 4+int(i/4%2)
+			o.Act, o.Nodes = ActBalance, 4+int(i/3%2)
 		}
 		return o
 	})
