@@ -214,6 +214,8 @@ var streamScripts = []script{
 	{"a cursor falls back beside an owner that was replaced and is cut off", "", log(
 		pub(1, "s"), resumes("s", 1, "c"), reads("s", 1, 1, 0), moves("s", 1), movedTo("s", 1), Event{Kind: Disturbed}, opened(2),
 		resumes("s", 2, "c"), reads("s", 2, 1, 0))},
+	{"a cursor is moved by who left it, before who resumes there begins", "", log(
+		pub(1, "s"), resumes("s", 1, "c"), reads("s", 1, 1, 0), resumes("s", 2, "c"), moves("s", 1), movedTo("s", 1), reads("s", 2, 1, 0))},
 	{"a cursor resumes before an unconfirmed move", "", log(
 		pub(1, "s"), resumes("s", 1, "c"), reads("s", 1, 1, 0), moves("s", 1), crash(), opened(1), resumes("s", 2, "c"),
 		reads("s", 2, 1, 0))},

@@ -74,6 +74,7 @@ type cursor struct{ sent, kept uint64 }
 type reader struct {
 	of      *resource
 	cursor  string
+	kept    uint64 // where its cursor was known to be when it was attached: what somebody else holds may move that on before it begins
 	started bool
 	from    uint64
 	hasFrom bool
@@ -105,7 +106,11 @@ func (c *Checker) attached(r *resource, e Event) {
 		return
 	}
 	r.users = append(r.users, e.Session)
-	c.readers[e.Reader] = &reader{of: r, cursor: e.Cursor, from: e.Offset, asked: e.Offset, hasFrom: e.HasOffset}
+	d := &reader{of: r, cursor: e.Cursor, from: e.Offset, asked: e.Offset, hasFrom: e.HasOffset}
+	if k := r.cursors[d.cursor]; k != nil {
+		d.kept = k.kept
+	}
+	c.readers[e.Reader] = d
 }
 
 func (c *Checker) delivered(r *resource, e Event) {
@@ -245,7 +250,7 @@ func (c *Checker) begins(r *resource, d *reader, e Event) {
 	if d.cursor != "" {
 		if k := r.cursors[d.cursor]; k != nil && k.sent > 0 {
 			// A client of a node that is cut off may be answered by an owner there that has been replaced, and knows of no later move.
-			if e.Offset < k.kept && !c.disturbed || e.Offset > k.sent && !r.lossy {
+			if e.Offset < min(k.kept, d.kept) && !c.disturbed || e.Offset > k.sent && !r.lossy {
 				c.fail(RuleCursor, r, e.Message, "cursor %s resumes at %d; it was moved to %d, and %d was confirmed", d.cursor, e.Offset,
 					k.sent, k.kept)
 			}
