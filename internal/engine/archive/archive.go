@@ -85,8 +85,11 @@ type Archive struct {
 
 // messages
 type (
-	offered []*evidence.Evidence
-	looked  struct {
+	offered struct {
+		list []*evidence.Evidence
+		told []string // nodes that it was sent to
+	}
+	looked struct {
 		at   int64
 		gone []ident.Partition
 	}
@@ -134,15 +137,15 @@ func Open(env Env) *Archive {
 // Offer takes records from the controller of this node: decisions that it is about to commit, and transitions that it has withdrawn. They
 // are on their way to the other nodes when it returns, so that whoever takes part in the commit has the record before.
 func (a *Archive) Offer(list []*evidence.Evidence) {
-	own := make(offered, len(list))
+	own := offered{list: make([]*evidence.Evidence, len(list))}
 	for i, e := range list {
-		own[i] = e.Canonical() // as the others will have it
+		own.list[i] = e.Canonical() // as the others will have it
 	}
 	a.mu.Lock()
-	peers := sortedKeys(a.peers)
+	own.told = sortedKeys(a.peers)
 	a.mu.Unlock()
-	for _, node := range peers {
-		send(own, func(m protocol.Evidence) { a.env.Ahead(node, m) })
+	for _, node := range own.told {
+		send(own.list, func(m protocol.Evidence) { a.env.Ahead(node, m) })
 	}
 	a.box.Post(own)
 }
@@ -227,7 +230,12 @@ func (a *Archive) Get(id string) *evidence.Evidence {
 func (a *Archive) Receive(msg any) {
 	switch m := msg.(type) {
 	case offered:
-		for _, e := range m {
+		for _, node := range sortedKeys(a.peers) { // one that came up meanwhile was told what is held here before this was
+			if !slices.Contains(m.told, node) {
+				a.send(node, m.list)
+			}
+		}
+		for _, e := range m.list {
 			if e.Outcome == "" {
 				a.mine[e.ID] = true
 			}

@@ -46,6 +46,24 @@ func TestARecordIsOfferedBeforeItIsTrue(t *testing.T) {
 	}
 }
 
+// A session begins as a record is offered: what each side holds is said and answered before the record is held.
+func TestARecordIsOfferedAsANodeComesUp(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	p := w.declare(1)[0]
+	w.all()
+	w.part(w.sites[0], w.sites[1])
+	w.run()
+	e := w.pend(p, w.sites[1])
+	w.sites[0].reaches["n2"] = true
+	w.sites[0].a.PeerUp("n2")
+	w.sites[0].a.Deliver("n2", protocol.EvidenceHeld{})
+	offer(w.sites[0], e)
+	w.run()
+	if w.sites[1].a.Get(e.ID) == nil {
+		t.Error("the other node never had it")
+	}
+}
+
 // Two controllers choose in different ways, each in good faith; the catalog says which of them committed.
 func TestTheCatalogSaysWhichRecordIsTrue(t *testing.T) {
 	w := newWorld(t, 2, 3)

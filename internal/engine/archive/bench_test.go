@@ -42,7 +42,7 @@ func BenchmarkThousand(b *testing.B) {
 		for _, e := range list {
 			c := *e
 			c.Outcome = evidence.Committed
-			a.box.Post(offered{&c})
+			a.box.Post(offered{list: []*evidence.Evidence{&c}})
 		}
 		for i := range n {
 			a.Learn(ident.Partition{Incarnation: uint64(i + 1)}, epoch, evidence.Became{Serving: 5, FirstConfirm: 6})
