@@ -28,6 +28,7 @@ type history struct {
 	latest      uint64                // the last of these epochs
 	newest      *catalog.Assignment   // that any node knows of
 	needs       int                   // copies that must hold what is confirmed, by it
+	fencedAs    fencing               // the last that a lease was asked for
 	accepted    uint64                // epoch of the last accepted loss that is known
 	from        uint64                // offset that it begins at
 }

@@ -46,6 +46,12 @@ func (h *host) granted(g lease.Grant) {
 	}
 }
 
+// fencing is an assignment whose lease fences, and when that was seen first.
+type fencing struct {
+	epoch, version uint64
+	seen           time.Duration
+}
+
 // mayConfirm judges that a run acts on everything below a position as confirmed. If nobody has before it, or only owners of later epochs, its lease
 // must let it where it fences (design 2 §7). What as many copies held durably before its end as must may have been confirmed then, and is said later.
 func (h *history) mayConfirm(by *host, epoch, position uint64) {
@@ -66,8 +72,12 @@ func (h *history) mayConfirm(by *host, epoch, position uint64) {
 		if err != nil {
 			return // said elsewhere
 		}
+		if h.fencedAs.epoch != a.Epoch || h.fencedAs.version != a.Version {
+			h.fencedAs = fencing{a.Epoch, a.Version, now}
+		}
 		since := h.since(a, quorum.W(p, a.Eligible(), r.Kind), by.site.witness, position)
-		if since > by.began && since >= by.until { // what was there before the run another one may have confirmed
+		// What was there before the run another one may have confirmed, and what was before a change of policy or members may have been by that.
+		if since > by.began && since >= h.fencedAs.seen && since >= by.until {
 			h.w.fail("%s: %s confirms position %d in epoch %d at %v, and its lease was over at %v", h.name(), by.instance(), position, epoch, now, by.until)
 		}
 	})
