@@ -119,14 +119,14 @@ func TestWipedIsNotCounted(t *testing.T) {
 	ch := c.nodes[0].channel()
 	c.own(ch, "n1", "q", amqp.Table{"x-queue-type": "stream"})
 	body := string(make([]byte, 256<<10))
-	for range 96 {
+	for range 512 {
 		publishConfirmed(t, ch, "q", body)
 	}
 	first, err := c.owned("q")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.set("learner_rate", "2MiB") // 24 MiB to learn
+	c.set("learner_rate", "2MiB") // 128 MiB to learn: where too few copies are in step they come as fast as they can
 	wiped, other := c.nodes[2], c.nodes[1]
 	wiped.kill()
 	if err := os.RemoveAll(wiped.dir); err != nil {
