@@ -330,7 +330,7 @@ func (a *attachment) receive(msg any) {
 			a.touch() // one may have waited for this
 		}
 	case protocol.GetDone:
-		a.settles.handed([]protocol.Item{m.Item})
+		a.settles.handed(m.Item)
 		a.answered(m.Request, protocol.Counted{}, m)
 	case protocol.Counted:
 		a.answered(m.Request, m, protocol.GetDone{})

@@ -230,7 +230,7 @@ func (c *consumer) ended(reason string) {
 // deliver hands messages of a queue to their consumer. Those for a consumer that is gone from here are given back.
 func (a *attachment) deliver(m protocol.Deliver) {
 	s := a.sh
-	a.settles.handed(m.Items)
+	a.settles.handed(m.Items...)
 	_, c := a.consumer(m.Consumer)
 	if c == nil || c.session.closed || c.failed {
 		for i := range m.Items {

@@ -120,13 +120,13 @@ func (a *attachment) resendSettles() {
 // handed takes out of what was sent what was said of deliveries that are handed out again: their owner took it before it did. The next owner
 // is told, by claims, who holds them now. Sent to it again, an earlier word (this is to go back) would be taken for one on the later delivery,
 // and what the client says of that one would then count for nothing. The messages stay, for their numbers.
-func (s *settles) handed(items []protocol.Item) {
-	for i := range s.kept {
-		m := &s.kept[i]
-		for _, it := range items {
-			if it.Again {
-				m.items = without(m.items, it.Offset)
-			}
+func (s *settles) handed(items ...protocol.Item) {
+	for i := range items {
+		if !items[i].Again {
+			continue
+		}
+		for k := range s.kept {
+			s.kept[k].items = without(s.kept[k].items, items[i].Offset)
 		}
 	}
 }
