@@ -21,6 +21,7 @@ func newAttention() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "attention", SuggestFor: []string{"alarms", "alerts", "problems", "health"}, Short: "List what needs a person, and the next command", Args: cobra.NoArgs,
+		Example: "  tanist attention\n  tanist attention > /tmp/attention || mail -s 'tanist needs somebody' ops < /tmp/attention",
 		Long: fmt.Sprintf(`Lists what needs a person, the most pressing first: what it is about, since when, what limits it, what would end it, and the command to begin
 with. It is drawn from what all nodes in reach say now. Last comes what needs nobody, since it ends by itself at a time that is known: a lost
 follower whose place is kept while copies enough are left.

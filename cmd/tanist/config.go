@@ -41,6 +41,7 @@ func newConfig() *cobra.Command {
 	var asJSON, docs bool
 	c := &cobra.Command{
 		Use: "config", Short: "Print the settings in force and where each comes from", Args: cobra.NoArgs,
+		Example: "  tanist config\n  tanist config --config /etc/tanist.toml\n  tanist config --docs",
 		Long: `Prints every setting as "tanist serve" with the same file, environment and flags would use it, and where it comes from.
 Later ones win: defaults, the TOML file (--config or $TANIST_CONFIG), environment variables, flags.`,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -49,8 +49,13 @@ func newList() *cobra.Command {
 func newListOf[T any](use, short string, args int, get func(ctx context.Context, api *client.Client, vhost, name string) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	var f adminFlags
 	var vhost string
+	verb, argument, _ := strings.Cut(use, " ")
+	example := "  tanist list " + verb
+	if argument != "" {
+		example += "\n  tanist list " + verb + " orders"
+	}
 	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.MaximumNArgs(args),
+		Use: use, Short: short, Args: cobra.MaximumNArgs(args), Example: example,
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			return answer(c, &f, text)(get(c.Context(), api, vhost, first(args...)))
 		}),
@@ -138,6 +143,7 @@ func newCursorList() *cobra.Command {
 	var vhost string
 	c := &cobra.Command{
 		Use: "list STREAM", Short: "List the named cursors of a stream", Args: cobra.ExactArgs(1),
+		Example: "  tanist cursor list log",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			row := func(x admin.Cursor) []string {
 				return []string{x.Name, strconv.FormatUint(uint64(x.Partition), 10), strconv.FormatUint(x.Offset, 10)}
@@ -155,6 +161,7 @@ func newCursorDelete() *cobra.Command {
 	var vhost string
 	c := &cobra.Command{
 		Use: "delete STREAM NAME", SuggestFor: []string{"forget", "remove"}, Short: "Delete a named cursor, so that who uses the name next begins anew", Args: cobra.ExactArgs(2),
+		Example: "  tanist cursor delete log reports",
 		Long: `Deletes a named cursor. Who consumes with its name next begins where x-stream-offset says. A consumer that uses it now goes on, and makes it
 anew with its next settle: end it first.`,
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {

@@ -238,6 +238,7 @@ func newDeleted() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "deleted", Short: "Show queues and streams that were deleted by force, and the copies put aside", Args: cobra.NoArgs,
+		Example: "  tanist deleted",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			all, err := api.Deletions(c.Context())
 			if err != nil {
@@ -258,7 +259,8 @@ func newForget() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "forget NUMBER", Short: "Drop the copies that were put aside for a forced deletion, for good", Args: cobra.ExactArgs(1),
-		Long: `Forgets a forced deletion. What was put aside for it is dropped on every node, also on nodes that return later. There is no way back.`,
+		Example: "  tanist deleted forget 17",
+		Long:    `Forgets a forced deletion. What was put aside for it is dropped on every node, also on nodes that return later. There is no way back.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			n, err := strconv.ParseUint(args[0], 10, 64)
 			if err != nil {
@@ -268,7 +270,10 @@ func newForget() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return api.ForgetDeletion(c.Context(), n)
+			if err := api.ForgetDeletion(c.Context(), n); err != nil {
+				return err
+			}
+			return done(c, f.json, "deletion %d is forgotten; what was put aside for it is dropped", n)
 		},
 	}
 	f.add(c)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,7 +22,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
 	root := newRoot()
@@ -39,6 +38,16 @@ func run() int {
 	return 1
 }
 
+// endings are the signals that end a verb in order. A terminal that closes is one, unless whoever started the program has said that it is to
+// outlive it (nohup).
+func endings() []os.Signal {
+	all := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tanist",
@@ -47,7 +56,10 @@ func newRoot() *cobra.Command {
 
 Start one with nothing set up:   tanist serve
 Try it from another terminal:    tanist publish --declare queue hello world
-                                 tanist consume hello --count 1`,
+                                 tanist consume hello --count 1
+
+Exit codes: 0 done, or yes; 1 it failed, and standard error says why; 2 what was inspected is damaged; 10 no, the answer of a question (attention,
+check, wait, plan). Completion for your shell: tanist completion --help.`,
 		Version: version(), SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetVersionTemplate("tanist {{.Version}}\n")
@@ -61,27 +73,13 @@ Try it from another terminal:    tanist publish --declare queue hello world
 			root.AddCommand(c)
 		}
 	}
-	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), inspect.New(), recovery.New())
+	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newVersion(), inspect.New(), recovery.New())
 	add("client", newPublish(), newConsume())
 	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())
+	root.SetCompletionCommandGroupID("node")
+	root.InitDefaultCompletionCmd()
 	explainArguments(root)
+	completeArguments(root)
 	return root
-}
-
-// version is the module's, or the commit's where it was built from a checkout.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "0-" + s.Value[:12]
-		}
-	}
-	return "0-devel"
 }

@@ -63,6 +63,7 @@ func newNodeList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List the members of the cluster", Args: cobra.NoArgs,
+		Example: "  tanist node list",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			return answer(c, &f, printNodes)(api.Nodes(c.Context()))
 		}),
@@ -104,7 +105,7 @@ func newNodeDrain(on bool) *cobra.Command {
 		use, short, said = "undrain NAME", "Let a node take new copies again", "node %s takes new copies"
 	}
 	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Use: use, Short: short, Args: cobra.ExactArgs(1), Example: "  tanist node " + strings.Replace(use, "NAME", "n3", 1),
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.DrainNode(c.Context(), args[0], on); err != nil {
 				return err
@@ -120,6 +121,7 @@ func newNodeRemove() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Take a node that holds no copies out of the cluster, for good", Args: cobra.ExactArgs(1),
+		Example: "  tanist node drain n3\n  tanist node remove n3",
 		Long: `Takes a node out of the cluster. It is refused while the node owns or follows a durable queue or stream. Its data directory never
 becomes a member again: to come back, the node joins with an empty one. tanist node drain first has other nodes follow in its stead. What a
 node owns is moved by nothing yet but by its stop, upon which another copy owns.`,
@@ -150,6 +152,7 @@ func newNodeReplace() *cobra.Command {
 	var ttl string
 	c := &cobra.Command{
 		Use: "replace NAME", Short: "Make a token for a node that takes the place of a lost one", Args: cobra.ExactArgs(1),
+		Example: "  tanist node replace n3",
 		Long: `Makes a token with which a node with an empty data directory joins under the name of one that is lost, and takes its places. Refused while
 the node lives. Only for a node whose data directory is lost: where it still exists, start the node with it instead. From the join on the old
 directory is of no more use. Queues and streams that the lost node followed get their copies back from the others; those

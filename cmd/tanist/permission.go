@@ -63,6 +63,7 @@ func newPermissionClear() *cobra.Command {
 	var vhost string
 	c := &cobra.Command{
 		Use: "clear USER", Short: "Take away a user's permissions in a virtual host", Args: cobra.ExactArgs(1),
+		Example: "  tanist permission clear app\n  tanist permission clear app --vhost test",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.DeletePermission(c.Context(), args[0], vhost); err != nil {
 				return err
@@ -79,6 +80,7 @@ func newPermissionList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List permissions", Args: cobra.NoArgs,
+		Example: "  tanist permission list",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			row := func(p catalog.Permission) []string {
 				return []string{p.User, p.VHost, orDash(p.Configure), orDash(p.Write), orDash(p.Read)}

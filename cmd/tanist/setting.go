@@ -34,6 +34,7 @@ func newSettingList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List all settings, with what is allowed", Args: cobra.NoArgs,
+		Example: "  tanist setting list",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			row := func(s admin.SettingAnswer) []string { return []string{s.Name, s.Value, s.Default, s.Allowed, s.About} }
 			return answer(c, &f, rows("SETTING VALUE DEFAULT ALLOWED MEANING", row))(api.Settings(c.Context()))
@@ -47,6 +48,7 @@ func newSettingGet() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "get NAME", Short: "Print the value of a setting", Args: cobra.ExactArgs(1), ValidArgsFunction: settingNames,
+		Example: "  tanist setting get follower_loss_hold",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			all, err := api.Settings(c.Context())
 			if err != nil {
@@ -83,6 +85,7 @@ func newSettingReset() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "reset NAME", Short: "Let a setting have its default again", Args: cobra.ExactArgs(1), ValidArgsFunction: settingNames,
+		Example: "  tanist setting reset follower_loss_hold",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			return answer(c, &f, saySetting)(api.ResetSetting(c.Context(), args[0]))
 		}),

@@ -31,6 +31,7 @@ func newStatus() *cobra.Command {
 	var vhost string
 	c := &cobra.Command{
 		Use: "status [RESOURCE]", SuggestFor: []string{"queues", "ps", "info", "show"}, Short: "Show the cluster, or one queue or stream with its copies", Args: cobra.MaximumNArgs(1),
+		Example: "  tanist status\n  tanist status orders\n  tanist status --json",
 		Long: `Shows the nodes, queues and streams of the cluster, or one queue or stream with its copies, as any node sees them; what is not known is a dash.
 
 A partition serves, or waits and says for what. When its owner's node goes away another copy takes over, as soon as enough copies answer.

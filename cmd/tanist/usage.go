@@ -66,9 +66,6 @@ func negative(err error) (word string, ok bool) {
 func unknownCommand(c *cobra.Command, name string) error {
 	meant := c.SuggestionsFor(name)
 	slices.Sort(meant)
-	if name == "version" {
-		meant = []string{"--version"}
-	}
 	hint := fmt.Sprintf("`%s --help` lists the commands", c.CommandPath())
 	if meant = slices.Compact(meant); len(meant) > 0 {
 		hint = fmt.Sprintf("did you mean %s? %s", strings.Join(meant, " or "), hint)

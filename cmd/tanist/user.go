@@ -49,7 +49,8 @@ func newUserPasswd() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "passwd NAME", Short: "Change a user's password", Args: cobra.ExactArgs(1),
-		Long: "Changes a password, which comes from $TANIST_NEW_PASSWORD, from the terminal, or from the first line of standard input.",
+		Example: "  tanist user passwd app\n  tanist user passwd app < password.txt",
+		Long:    "Changes a password, which comes from $TANIST_NEW_PASSWORD, from the terminal, or from the first line of standard input.",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			users, err := api.Users(c.Context())
 			if err != nil {
@@ -80,6 +81,7 @@ func newUserDelete() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a user with the user's permissions", Args: cobra.ExactArgs(1),
+		Example: "  tanist user delete guest",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.DeleteUser(c.Context(), args[0]); err != nil {
 				return err
@@ -95,6 +97,7 @@ func newUserList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List users and their roles", Args: cobra.NoArgs,
+		Example: "  tanist user list",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			row := func(u admin.UserAnswer) []string { return []string{u.Name, orDash(strings.Join(u.Roles, ","))} }
 			return answer(c, &f, rows("NAME ROLES", row))(api.Users(c.Context()))

@@ -19,6 +19,7 @@ func newVHostAdd() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Create a virtual host", Args: cobra.ExactArgs(1),
+		Example: "  tanist vhost add test",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			if err := api.PutVHost(c.Context(), args[0]); err != nil {
 				return err
@@ -35,6 +36,7 @@ func newVHostDelete() *cobra.Command {
 	var sure bool
 	c := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a virtual host with every queue and stream in it", Args: cobra.ExactArgs(1),
+		Example: "  tanist vhost delete test --with-all-messages",
 		RunE: func(c *cobra.Command, args []string) error {
 			if !sure {
 				return errors.New("this deletes every message in the virtual host; repeat it with --with-all-messages")
@@ -58,6 +60,7 @@ func newVHostList() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "list", Short: "List virtual hosts", Args: cobra.NoArgs,
+		Example: "  tanist vhost list",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
 			return answer(c, &f, rows("NAME", func(v catalog.VHost) []string { return []string{v.Name} }))(api.VHosts(c.Context()))
 		}),

@@ -144,6 +144,7 @@ func newBenchQueues() *cobra.Command {
 	var many int
 	c := &cobra.Command{
 		Use: "queues", Short: "Many queues against one, at the same total rate", Args: cobra.NoArgs,
+		Example: "  tanist bench queues\n  tanist bench queues --url amqp://10.0.0.7 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.prepare(); err != nil {
 				return err
@@ -180,6 +181,7 @@ func newBenchIdle() *cobra.Command {
 	var settle time.Duration
 	c := &cobra.Command{
 		Use: "idle", Short: "Memory of idle queues, and restart with them; of a cluster, what it costs idle", Args: cobra.NoArgs,
+		Example: "  tanist bench idle",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.scratch(func(program, dir string) error {
 				if o.nodes > 1 {
@@ -221,6 +223,7 @@ func newBenchReaders() *cobra.Command {
 	var readers int
 	c := &cobra.Command{
 		Use: "readers", Short: "Many readers of one stream", Args: cobra.NoArgs,
+		Example: "  tanist bench readers",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.prepare(); err != nil {
 				return err
@@ -256,6 +259,7 @@ func newBenchStart() *cobra.Command {
 	var times int
 	c := &cobra.Command{
 		Use: "start", Short: "Time from starting an empty node to accepting clients", Args: cobra.NoArgs,
+		Example: "  tanist bench start",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.scratch(func(program, dir string) error {
 				r, err := bench.Start(c.Context(), program, func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }, max(times, 1))

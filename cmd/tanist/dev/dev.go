@@ -93,7 +93,7 @@ func (d *Cluster) argument(n *Node) string {
 
 func newSignal(data *string, use, short string, signal syscall.Signal, becomes, said string) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " N", Short: short, Args: cobra.ExactArgs(1),
+		Use: use + " N", Short: short, Args: cobra.ExactArgs(1), Example: "  tanist dev " + use + " 2",
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := Load(*data)
 			if err != nil {
@@ -124,6 +124,7 @@ func newSignal(data *string, use, short string, signal syscall.Signal, becomes, 
 func newStart(data *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "start N", Short: "Start node N again", Args: cobra.ExactArgs(1),
+		Example: "  tanist dev start 2",
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := Load(*data)
 			if err != nil {
@@ -159,6 +160,7 @@ func newStatus(data *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "status", Short: "Show the cluster's processes and addresses", Args: cobra.NoArgs,
+		Example: "  tanist dev status",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d, err := Load(*data)
 			if err != nil {
