@@ -130,7 +130,7 @@ func readIdentity(fsys vfs.FS, dir string) (id identity, ok bool, err error) {
 func writeIdentity(fsys vfs.FS, dir string, id *identity, fresh bool) (err error) {
 	name := path.Join(dir, identityName)
 	if fresh {
-		return makeIdentity(fsys, dir, *id)
+		return vfs.Replace(fsys, name, append(id.encode(), id.encode()...))
 	}
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -145,26 +145,4 @@ func writeIdentity(fsys vfs.FS, dir string, id *identity, fresh bool) (err error
 	}
 	id.slot = 1 - id.slot
 	return nil
-}
-
-func makeIdentity(fsys vfs.FS, dir string, id identity) error {
-	name := path.Join(dir, identityName)
-	if err := fsys.Remove(name + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := fsys.Create(name + ".new")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(append(id.encode(), id.encode()...), 0)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", identityName, err)
-	}
-	if err := fsys.Rename(name+".new", name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"path"
 	"slices"
 
@@ -29,7 +28,9 @@ const entryPart = 512 << 10
 // Consensus is the part of the store that keeps the consensus log.
 func (s *Store) Consensus() *Consensus { return &Consensus{s} }
 
-// Consensus keeps the consensus log.
+// Consensus keeps the consensus log. Its methods may be called from any loop and never wait for the disk. Every done is called once, on a loop of storage's own:
+// with nil when the thing is durable; else with ErrClosed, or the error that closed the store, and then the outcome is unknown until the store is opened
+// again.
 type Consensus struct{ s *Store }
 
 // Load gives what was durable when the store was opened. It returns ErrDamaged where what was synced is broken.
@@ -200,7 +201,7 @@ const (
 )
 
 // SetLogAside writes a consensus log to a file of its own, durably, for people to keep: nothing reads it by itself. The folder is made if
-// missing; a file of that name is replaced in one piece.
+// missing; a file of that name is replaced in one piece. The error is the file system's; repeating it is safe.
 func SetLogAside(fsys vfs.FS, name string, st catalog.LogState) error {
 	m := metaLog{state: st}
 	body := m.encode()
@@ -208,28 +209,14 @@ func SetLogAside(fsys vfs.FS, name string, st catalog.LogState) error {
 	p = binary.LittleEndian.AppendUint32(p, layout.Format)
 	p = binary.LittleEndian.AppendUint32(p, crc32.Checksum(body, layout.Castagnoli))
 	p = append(p, body...)
-	if err := fsys.MkdirAll(path.Dir(name)); err != nil {
+	folder := path.Dir(name)
+	if err := fsys.MkdirAll(folder); err != nil {
 		return err
 	}
-	aside := name + ".new"
-	if err := fsys.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vfs.Replace(fsys, name, p); err != nil {
 		return err
 	}
-	f, err := fsys.Create(aside)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(p, 0)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", aside, err)
-	}
-	if err := fsys.Rename(aside, name); err != nil {
-		return err
-	}
-	return errors.Join(fsys.SyncDir(path.Dir(name)), fsys.SyncDir(path.Dir(path.Dir(name))))
+	return fsys.SyncDir(path.Dir(folder))
 }
 
 // ReadLogAside reads what SetLogAside wrote. It returns ErrDamaged where that is not whole, and errors of the file system.

@@ -102,43 +102,24 @@ func Read(fsys vfs.FS, dir string) (id *File, err error) {
 	return id, nil
 }
 
-// Write makes the file durable in one piece.
+// Write makes the file durable in one piece. An error is ErrUnusable; a retry is safe.
 func (id *File) Write(fsys vfs.FS, dir string) error {
 	id.Format = format
 	text, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	if err := replaceFile(fsys, Path(dir), append(text, '\n')); err != nil {
+	err = fsys.MkdirAll(path.Join(dir, folder))
+	if err == nil {
+		err = vfs.Replace(fsys, Path(dir), append(text, '\n'))
+	}
+	if err == nil {
+		err = fsys.SyncDir(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	return fsys.SyncDir(dir)
-}
-
-// replaceFile writes a file aside, and then gives it its name. Its folder is made if missing.
-func replaceFile(fsys vfs.FS, name string, text []byte) error {
-	folder, aside := path.Dir(name), name+".new"
-	if err := fsys.MkdirAll(folder); err != nil {
-		return err
-	}
-	if err := fsys.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := fsys.Create(aside)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(text, 0)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", aside, err)
-	}
-	if err := fsys.Rename(aside, name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(folder)
+	return nil
 }
 
 // Is checks that the identity is that of a node over a store.

@@ -56,7 +56,10 @@ func TestDamagedIdentityIsTold(t *testing.T) {
 	} {
 		fs := vfs.OS()
 		dir := t.TempDir()
-		if err := replaceFile(fs, path.Join(dir, folder, file), []byte(text)); err != nil {
+		if err := fs.MkdirAll(path.Join(dir, folder)); err != nil {
+			t.Fatal(err)
+		}
+		if err := vfs.Replace(fs, Path(dir), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Read(fs, dir); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), says) {

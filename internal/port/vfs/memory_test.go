@@ -167,3 +167,29 @@ func TestMemoryLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestReplaceIsOnePiece: whatever fails, and however it crashes, the file is whole, as it was or as it is to be; what was answered stays.
+func TestReplaceIsOnePiece(t *testing.T) {
+	const old, next = "what was there", "what is to be there, which is longer"
+	for how := range uint64(32) {
+		d := NewMemory(how)
+		if err := Replace(d, "d/f", []byte(old)); err != nil {
+			t.Fatal(err)
+		}
+		d.FailAfter(how%2 == 0, int(how/2)%3)
+		failed := Replace(d, "d/f", []byte(next))
+		d.Heal()
+		d.Crash(how)
+		got := content(t, d, "d/f")
+		if got != next && (failed == nil || got != old) {
+			t.Errorf("crash %d after %v: %q", how, failed, got)
+		}
+		if err := Replace(d, "d/f", []byte(next)); err != nil { // also over what the crash has left
+			t.Fatal(err)
+		}
+		d.Crash(how)
+		if got := content(t, d, "d/f"); got != next {
+			t.Errorf("crash %d after it was answered: %q", how, got)
+		}
+	}
+}

@@ -8,7 +8,10 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"path"
 )
 
 // ErrLocked is returned by Lock when another process, or another holder in this one, has the lock. Worth a retry only once
@@ -70,4 +73,30 @@ func writeThenSync(f File, p []byte, off int64) error {
 		return err
 	}
 	return f.Sync()
+}
+
+// Replace makes text the whole of a file, durably and in one piece: after a crash at any moment, and after an error, the file is whole, as it was
+// before or as it is to be. The text is written to name+".new" first, which takes the place of one that a crash has left. The folder must be
+// there; its entry in the folder above is its maker's to sync. An error is one of the file system's; which of both the file holds is unknown after one
+// of SyncDir. Repeating it is safe, but not at the same time for one name.
+func Replace(fsys FS, name string, text []byte) error {
+	made := name + ".new"
+	if err := fsys.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := fsys.Create(made)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(text, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", made, err)
+	}
+	if err := fsys.Rename(made, name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(path.Dir(name))
 }
