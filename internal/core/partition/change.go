@@ -148,7 +148,7 @@ func (c *Change) Over(version uint64) bool { return version > c.membership.Versi
 // Propose gives what is to be proposed now, with its evidence, if the owner is open, no proposal waits for its answer, and enough
 // copies of the new set hold what they must. Where they do not any more, and an earlier proposal may be done yet, it gives a change to what
 // the assignment is already: once that is done the earlier one never will be, and the owner need not wait for copies that are gone. Where it
-// gives nothing, ask again when a copy has come further.
+// gives nothing (false), ask again when a copy has come further. Source: design 2 §5, joint rule.
 func (c *Change) Propose(owner *Copy, self ident.StoreID, held Held) (catalog.Membership, bool) {
 	floor := owner.Floor()
 	if c.asked || !owner.Open() || floor == 0 || owner.Epoch() != c.membership.Epoch {
@@ -198,7 +198,8 @@ const (
 	Unknown               // both sets confirm; call Again in a while, and propose anew
 )
 
-// Answered takes the outcome of a proposal: nil if it was done, a *catalog.Refusal if it was not, anything else if that is not known.
+// Answered takes the outcome of a proposal: nil if it was done, a *catalog.Refusal if it was not, anything else if that is not known. It is called once for
+// each that Propose gave. Source: design 2 §5: the joint state is left on the catalog's answer only.
 func (c *Change) Answered(err error) Answer {
 	var refused *catalog.Refusal
 	switch {

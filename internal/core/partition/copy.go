@@ -402,7 +402,8 @@ func (c *Copy) TailFound(t batch.Tail, out *Effects) {
 	*out = append(*out, Effect{Kind: DropEnd, Tail: t})
 }
 
-// CutTo is the cut rule: the lowest history start among epochs after the last batch's and up to epoch, if the log goes beyond it.
+// CutTo is the cut rule (design 2 §5, step 5): the lowest history start among epochs after the last batch's and up to epoch, and true if the log goes beyond
+// it; false: nothing is cut.
 func CutTo(starts []catalog.HistoryStart, tail batch.Tail, epoch uint64) (catalog.HistoryStart, bool) {
 	var lowest catalog.HistoryStart
 	found := false

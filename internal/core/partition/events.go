@@ -36,7 +36,8 @@ func AppendEpochMark(dst []byte, epoch uint64, version uint32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, 0)
 }
 
-// ReadEpochMark reads the body of an epoch's mark.
+// ReadEpochMark reads the body of an epoch's mark: the epoch that it begins, and the version of the state machine that applies what follows (design 2 §12). It
+// returns ErrMalformed where it is none.
 func ReadEpochMark(body []byte) (epoch uint64, version uint32, err error) {
 	if len(body) != 16 {
 		return 0, 0, ErrMalformed
@@ -64,7 +65,7 @@ func readPairs(body []byte) ([]Forgotten, error) {
 	return out, nil
 }
 
-// Apply applies a confirmed event of this package to the table.
+// Apply applies a confirmed event of this package to the table. It returns ErrMalformed where it is none, and has changed nothing then.
 func (t *Producers) Apply(typ uint8, body []byte) error {
 	pairs, err := readPairs(body)
 	if err != nil {
@@ -167,7 +168,7 @@ func (r *reader) u32() int {
 	return int(v)
 }
 
-// RestoreProducers reads what Pages wrote, from the pages at or above ProducersPage; others are left alone.
+// RestoreProducers reads what Pages wrote, from the pages at or above ProducersPage; others are left alone. It returns ErrMalformed where they are broken.
 func RestoreProducers(pages []Page) (Producers, error) {
 	var t Producers
 	var gone []Forgotten

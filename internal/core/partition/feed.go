@@ -89,8 +89,8 @@ func (f *Feed) Held(position uint64) (room bool) {
 	return full && f.bytes < FeedWindow
 }
 
-// Behind says what to read for the copy, if it is behind the end of the log and there is room: batches from position on. The caller
-// calls Read when they have come, or cannot be had.
+// Behind says what to read for the copy: batches from position on; false where it is not behind the end of the log, there is no room (FeedWindow), or a read
+// is under way. The caller calls Read when they have come, or cannot be had.
 func (f *Feed) Behind(tail uint64) (from uint64, ok bool) {
 	if !f.standing || f.reading || f.next >= tail || f.bytes >= FeedWindow/2 && f.bytes > 0 {
 		return 0, false

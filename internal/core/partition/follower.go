@@ -23,7 +23,8 @@ func (c *Copy) Follow(from uint64, b batch.Batch, link batch.Link) error {
 	return nil
 }
 
-// Learn takes the confirmed position from the owner of the epoch that the copy obeys, as far as its own log goes.
+// Learn takes the confirmed position from the owner of the epoch that the copy obeys, as far as its own log goes (design 2 §1). It returns ErrStale where the
+// sender is of another epoch than the copy's promise and role, and ErrDamaged where the copy counts for nothing; nothing has changed then.
 func (c *Copy) Learn(from, confirmed uint64, out *Effects) error {
 	if err := c.obeys(from); err != nil {
 		return err

@@ -11,8 +11,14 @@ import (
 	"github.com/tanist/tanist/internal/engine/storage/layout"
 )
 
-// Copy is one copy of a partition's log. It has no goroutine and no file of its own. Its methods may be called from any loop. What an
-// append reads and writes lies together, and so does what placing its frame does: with many copies in use, reaching for memory is what a
+// Copy is one copy of a partition's log (design 3). It has no goroutine and no file of its own. Its methods may be called from any loop and never
+// wait for the disk. Positions count entries, offsets records, sizes bytes.
+//
+// Every done is called once, on a loop of storage's own unless a method says otherwise: with nil when the thing is durable; with ErrGone after Delete, and
+// with what else the method names, where nothing was written; and with ErrClosed, or the error of the write or sync that closed the store, after which the
+// outcome is unknown and no retry helps before the store is opened again (design 2 §10, "uncertain").
+//
+// What an append reads and writes lies together, and so does what placing its frame does: with many copies in use, reaching for memory is what a
 // batch costs.
 type Copy struct {
 	s       *Store
@@ -98,17 +104,19 @@ func (c *Copy) usable() error {
 	return nil
 }
 
-// SetPromise logs the highest epoch that the copy has vowed to obey. What the copy had staged before is durable before it.
+// SetPromise logs the highest epoch that the copy has vowed to obey (design 2 §3). What the copy had staged before is durable before it. It is the caller's
+// never to name a lower one. Errors as of every method of Copy.
 func (c *Copy) SetPromise(epoch uint64, done func(error)) {
 	c.control(op{typ: layout.FramePromise, c: c, body: layout.AppendU64(nil, epoch), done: done}, true)
 }
 
-// SetRole logs the role that the copy has in an epoch.
+// SetRole logs the role that the copy has in an epoch (design 2 §5, step 5). Errors as of every method of Copy; repeating it is safe.
 func (c *Copy) SetRole(r partition.Role, epoch uint64, done func(error)) {
 	c.control(op{typ: layout.FrameRole, c: c, body: append(layout.AppendU64(nil, epoch), byte(r)), done: done}, true)
 }
 
-// DropHead drops whole batches below a position, for ever.
+// DropHead drops whole batches below a position, for ever: what a stream's retention lets go of. It must be at or below the confirmed position (design 2 §1).
+// Errors as of every method of Copy; repeating it is safe.
 func (c *Copy) DropHead(below uint64, done func(error)) {
 	c.control(op{typ: layout.FrameDropHead, c: c, body: layout.AppendU64(nil, below), done: done}, false)
 }
@@ -124,7 +132,7 @@ func (c *Copy) control(o op, urgent bool) {
 	c.mu.Unlock()
 }
 
-// Delete drops the copy for ever. It can be created anew once done.
+// Delete drops the copy for ever. It can be created anew once done. Errors as of every method of Copy; asked again it is done with ErrGone.
 func (c *Copy) Delete(done func(error)) {
 	c.mu.Lock()
 	if c.deleted {
@@ -195,7 +203,8 @@ func (c *Copy) checkCut(to batch.Tail) error {
 }
 
 // Retain says what must be kept: everything from position from on, and below it the records at the given offsets. It names never
-// less than the newest durable snapshot needs. Files that hold nothing that is kept are reused.
+// less than the newest durable snapshot needs. Files that hold nothing that is kept are reused. Nothing is logged: it is said anew after every start, and done
+// means that it was taken. live is copied. The only error is ErrGone.
 func (c *Copy) Retain(from uint64, live []partition.Span, done func(error)) {
 	c.mu.Lock()
 	if c.deleted {

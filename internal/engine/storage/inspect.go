@@ -43,11 +43,11 @@ type CopyReport struct {
 	Role      string          `json:"role"`
 	RoleEpoch uint64          `json:"role_epoch"`
 	Promise   uint64          `json:"promise"`
-	Head      uint64          `json:"head"`
+	Head      uint64          `json:"head"` // the lowest position that is kept
 	Tail      batch.Tail      `json:"tail"`
 	Snapshot  uint64          `json:"snapshot"` // position of the newest
 	Batches   int             `json:"batches"`  // read and found whole
-	Bytes     int64           `json:"bytes"`
+	Bytes     int64           `json:"bytes"`    // of these batches
 	Records   uint64          `json:"records"`
 	Damaged   string          `json:"damaged,omitempty"`
 }
@@ -252,7 +252,7 @@ type ComparedCopy struct {
 	Directory string     `json:"directory"`
 	Role      string     `json:"role"`
 	RoleEpoch uint64     `json:"role_epoch"`
-	Head      uint64     `json:"head"`
+	Head      uint64     `json:"head"` // the lowest position that is kept
 	Tail      batch.Tail `json:"tail"`
 	Lag       uint64     `json:"lag"`           // entries behind the longest copy
 	Cut       uint64     `json:"cut,omitempty"` // entries at its end that no later epoch took over: its next role cuts them

@@ -12,7 +12,8 @@ import (
 )
 
 // Memory is the log of a partition that lives in one node's memory and goes with it. What it is given counts at once: done is called
-// before a method returns. It holds what Retain and DropHead leave. Its methods may be called from any loop.
+// before a method returns, once, with nil unless the method names an error; then nothing has changed, and a retry does not help. It holds what Retain and
+// DropHead leave. Its methods are those of Copy, and may be called from any loop.
 type Memory struct {
 	part ident.Partition
 

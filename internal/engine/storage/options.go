@@ -96,5 +96,5 @@ type Metrics struct {
 	SyncNanos       uint64 // spent in write and sync of groups
 	Files           int    // in use now
 	LiveBytes       int64  // in them
-	Free            uint64
+	Free            uint64 // bytes, as of Health
 }

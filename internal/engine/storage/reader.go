@@ -143,7 +143,7 @@ func (c *Copy) Read(position uint64, max int, done func([]batch.Batch, error)) {
 	c.read(query{position: position}, max, done)
 }
 
-// ReadOffset is Read by the offset of a record.
+// ReadOffset is Read by the offset of a record. Errors as of Read.
 func (c *Copy) ReadOffset(offset uint64, max int, done func([]batch.Batch, error)) {
 	c.read(query{offset: offset, byOffset: true}, max, done)
 }
@@ -325,12 +325,14 @@ func (s *Store) readBatch(c *Copy, l located) (batch.Batch, error) {
 	return b, nil
 }
 
-// SeekTime is the offset of the first record in the first batch whose time is at or after ms; the tail's offset if there is none.
+// SeekTime is the offset of the first record in the first batch whose time is at or after ms, in milliseconds since 1970; the tail's offset if there is
+// none. It may read the index of a file. Errors as of Read.
 func (c *Copy) SeekTime(ms int64, done func(uint64, error)) {
 	c.seek(func() (uint64, error) { return c.seekTime(ms) }, done)
 }
 
-// LastBatch is the offset of the first record of the last batch below a position that has records; the head's offset if none has.
+// LastBatch is the offset of the first record of the last batch below a position that has records; the head's offset if none
+// has. Errors as of Read.
 func (c *Copy) LastBatch(below uint64, done func(uint64, error)) {
 	c.seek(func() (uint64, error) { return c.lastBatch(below) }, done)
 }

@@ -170,7 +170,8 @@ func (s *Store) Stalled() time.Duration {
 // no space fails at once, and so does all after it: an end must not wait for space. Where there is space nothing changes.
 func (s *Store) Ending() { s.w.mb.Post(msgEnding{}) }
 
-// Close writes what waits, syncs, and gives the directory up. done is called once, on a loop of storage's own.
+// Close writes what waits, syncs, and gives the directory up. done is called once, on a loop of storage's own, with what closing the files or the lock
+// failed with; whether each write became durable its own done has said. A store is closed once.
 func (s *Store) Close(done func(error)) { s.w.mb.Post(msgClose{done}) }
 
 // finish ends the store on the writer's loop, after the queue has run dry.
