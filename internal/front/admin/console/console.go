@@ -32,6 +32,9 @@ type Backend interface {
 	Picture(ctx context.Context) (Picture, error)
 	// Bindings are as admin.Backend gives them: this node knows them.
 	Bindings(ctx context.Context) ([]admin.Binding, error)
+	// Clients and Deletions are as admin.Backend gives them: all nodes are asked.
+	Clients(ctx context.Context) (admin.Clients, error)
+	Deletions(ctx context.Context) ([]admin.Deletion, error)
 }
 
 // Picture is what the nodes said at one time, so that what is seen together was said together. Each part is as admin.Backend gives it.
@@ -66,8 +69,12 @@ var files embed.FS
 
 // Console serves the pages below admin.PagesPath.
 type Console struct {
-	env     Env
-	feed    *feed
+	env  Env
+	feed *feed
+
+	clients   *shared[admin.Clients]
+	deletions *shared[[]admin.Deletion]
+
 	mux     *http.ServeMux
 	streams chan struct{}   // a place for each
 	ending  context.Context // of all streams
@@ -93,6 +100,7 @@ func New(env Env) *Console {
 		env.Now = time.Now
 	}
 	c := &Console{env: env, feed: newFeed(env.Backend, env.Now), mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	c.clients, c.deletions = newShared(env.Now, env.Backend.Clients), newShared(env.Now, env.Backend.Deletions)
 	c.ending, c.end = context.WithCancel(context.Background())
 	for name, p := range map[string]*page{
 		"{$}":         {title: "Overview", place: "overview", show: showOverview},
@@ -101,7 +109,9 @@ func New(env Env) *Console {
 		"resource":    {title: "Queue or stream", place: "resources", show: showResource},
 		"transitions": {title: "Transitions", place: "transitions", show: showTransitions},
 		"transition":  {title: "Transition", place: "transitions", show: showTransition},
+		"clients":     {title: "Clients", place: "clients", show: showClients},
 		"attention":   {title: "Attention", place: "attention", show: showAttention},
+		"deletions":   {title: "Deleted by force", place: "attention", show: showDeletions},
 	} {
 		file := name
 		if name == "{$}" {

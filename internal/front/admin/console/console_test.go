@@ -36,6 +36,9 @@ type fake struct {
 	all     []*evidence.Evidence
 	err     error
 	asked   int
+
+	clients   admin.Clients
+	deletions []admin.Deletion
 }
 
 func (f *fake) Authenticate(_ context.Context, user, password string, loopback bool) ([]string, error) {
@@ -75,6 +78,19 @@ func (f *fake) Transition(_ context.Context, id string) (*evidence.Evidence, err
 }
 
 func (f *fake) Attention(context.Context) (admin.Attention, error) { return f.picture.Attention, nil }
+
+func (f *fake) Clients(context.Context) (admin.Clients, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	return f.clients, f.err
+}
+
+func (f *fake) Deletions(context.Context) ([]admin.Deletion, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.deletions, f.err
+}
 
 func (f *fake) Bindings(context.Context) ([]admin.Binding, error) {
 	return []admin.Binding{
@@ -161,8 +177,30 @@ func whole() *fake {
 				Ends: "n2 is back, or another node has learned in its place", Next: "tanist node list", Partitions: 1,
 			}}},
 		},
-		all: []*evidence.Evidence{record()},
+		all:     []*evidence.Evidence{record()},
+		clients: connected(), deletions: forced(),
 	}
+}
+
+// connected are two clients of more that are connected.
+func connected() admin.Clients {
+	return admin.Clients{Total: 2003, Silent: []string{"n2"}, Clients: []admin.Client{
+		{
+			Node: "n1", ID: 7, Peer: "10.0.1.9:40112", TLS: true, Since: noon.Add(-time.Hour).UnixMilli(), State: "running", User: "shop", VHost: "/", Name: "checkout",
+			Product: "pika 1.3", Channels: 2, Unsettled: 34, In: 1 << 20, Out: 3 << 20, Consumers: []admin.Consumer{
+				{Node: "n1", Connection: 7, Channel: 1, VHost: "/", Resource: "orders", Tag: "a", Prefetch: 50}, {Node: "n1", Connection: 7, Channel: 2, VHost: "/", Resource: "events", NoAck: true},
+			},
+		},
+		{Node: "n3", ID: 1, Peer: "10.0.1.8:5001", Since: noon.UnixMilli(), State: "opening", VHost: "/"},
+	}}
+}
+
+// forced is what was deleted by force.
+func forced() []admin.Deletion {
+	return []admin.Deletion{{
+		Incarnation: 9, VHost: "/", Resource: "old", Kind: "queue", At: noon.Add(-time.Hour).UnixMilli(), Reason: "all three disks burnt", Stopped: []string{"n2"}, Held: []string{"n1", "n2"},
+		Aside: []admin.AsideCopy{{Node: "n1", Position: 4711, Bytes: 1 << 20, Damaged: "checksum"}},
+	}}
 }
 
 // record is the evidence of a failover from n2 to n1.
@@ -208,7 +246,7 @@ func ask(h http.Handler, user, path string) *httptest.ResponseRecorder {
 }
 
 var every = []string{
-	"", "cluster", "resources", "resource?vhost=%2F&name=orders", "resource?vhost=%2F&name=events", "transitions", "transition?id=1%2F0-2-abc", "attention",
+	"", "cluster", "resources", "resource?vhost=%2F&name=orders", "resource?vhost=%2F&name=events", "transitions", "transition?id=1%2F0-2-abc", "attention", "clients", "deletions",
 }
 
 // TestPages holds each page against a golden file: what is in it after its frame.
@@ -295,6 +333,22 @@ func TestWhoMayLook(t *testing.T) {
 // nasty is a name that would break out of text, an attribute, or a line, where one is not escaped for its place.
 const nasty = "'\"><script>alert(1)</script>&amp;\xff\x00\n\r</title>\u202e javascript:x"
 
+// nastyLists makes nasty what clients and deletions say, and who is silent.
+func (f *fake) nastyLists() {
+	f.picture.Attention.Silent = []string{nasty}
+	for i := range f.clients.Clients {
+		x := &f.clients.Clients[i]
+		x.Node, x.Peer, x.State, x.User, x.VHost, x.Name, x.Product = nasty, nasty, nasty, nasty, nasty+"0", nasty, nasty
+		for j := range x.Consumers {
+			x.Consumers[j] = admin.Consumer{VHost: nasty + "0", Resource: nasty, Tag: nasty}
+		}
+	}
+	f.clients.Silent = []string{nasty}
+	f.deletions[0] = admin.Deletion{
+		VHost: nasty, Resource: nasty, Kind: nasty, Reason: nasty, Stopped: []string{nasty}, Held: []string{nasty}, Aside: []admin.AsideCopy{{Node: nasty, Damaged: nasty}},
+	}
+}
+
 // TestNamesAreAnyBytes puts nasty texts wherever a client or another node has a say, and follows every link that comes of it.
 func TestNamesAreAnyBytes(t *testing.T) {
 	f := whole()
@@ -315,7 +369,7 @@ func TestNamesAreAnyBytes(t *testing.T) {
 			x.Copies[j].Node, x.Copies[j].Role, x.Copies[j].Health = fmt.Sprint(nasty, j), nasty, nasty
 		}
 	}
-	p.Attention.Silent = []string{nasty}
+	f.nastyLists()
 	p.Attention.Conditions[0] = control.Condition{Code: nasty, Subject: nasty, What: nasty, Limit: nasty, Ends: nasty, Next: nasty, Since: 1}
 	e := f.all[0]
 	e.ID, e.Workflow, e.VHost, e.Resource, e.Cause, e.SeenBy, e.Policy, e.Outcome, e.Reason = nasty, nasty, nasty, nasty, nasty, []string{nasty}, nasty, nasty, nasty
@@ -353,7 +407,7 @@ func TestNamesAreAnyBytes(t *testing.T) {
 			}
 		}
 	}
-	if want := 5 + 2 + 2 + 1 + 3; len(seen) != want { // pages of the navigation, resources, their transitions, one of these, files
+	if want := 5 + 2 + 2 + 2 + 1 + 3; len(seen) != want { // pages of the navigation, clients and deletions, resources, their transitions, one of these, files
 		t.Errorf("%d addresses were found, want %d: %q", len(seen), want, slices.Collect(keysOf(seen)))
 	}
 	for _, path := range []string{"/console/resource?vhost=%FF&name=%3Cscript%3Ealert", "/console/transition?id=%3Cscript%3Ealert%FF", "/console/%3Cscript%3Ealert"} {
@@ -504,5 +558,24 @@ func TestFilesAreKept(t *testing.T) {
 	}
 	if w := ask(c, "watch", "/console/assets/..%2fpages%2fframe.html"); w.Code != 404 {
 		t.Errorf("a file that is none: status %d", w.Code)
+	}
+}
+
+// TestClientsAreFound: by whatever a client goes by, and by what it consumes; and pages share what the nodes said.
+func TestClientsAreFound(t *testing.T) {
+	now := noon
+	f := whole()
+	c := console(f, &now)
+	for find, want := range map[string][2]bool{
+		"": {true, true}, "checkout": {true, false}, "10.0.1.8": {false, true}, "shop": {true, false}, "n3": {false, true}, "events": {true, false}, "nobody": {},
+	} {
+		page := ask(c, "watch", "/console/clients?find="+find).Body.String()
+		if got := [2]bool{strings.Contains(page, "10.0.1.9:40112"), strings.Contains(page, "10.0.1.8:5001")}; got != want {
+			t.Errorf("%q: found %v, want %v", find, got, want)
+		}
+	}
+	harmless(t, "find", ask(c, "watch", "/console/clients?find=%22%3E%3Cscript%3Ealert%FF").Body.String())
+	if f.asked != 2 { // for the sample, and for the clients
+		t.Errorf("the nodes were asked %d times", f.asked)
 	}
 }

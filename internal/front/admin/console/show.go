@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -318,6 +319,17 @@ func paged[T any](all []T, r *http.Request, link string) ([]T, pages) {
 	return all[from:to], p
 }
 
+// listURL is the address of a list as it was asked for, without its page: for paged.
+func listURL(place string, q url.Values) string {
+	q.Del("page")
+	q.Del("live")
+	link := admin.PagesPath + place + "?"
+	if len(q) > 0 {
+		link += q.Encode() + "&"
+	}
+	return link
+}
+
 type resourcesBody struct {
 	Find  string
 	State string
@@ -333,13 +345,7 @@ func showResources(_ context.Context, _ *Console, s *sample, r *http.Request) (a
 	rows := s.rows(func(x *admin.Resource) bool {
 		return (b.State == "" || string(x.State) == b.State) && (b.Find == "" || strings.Contains(visible(x.Name), b.Find))
 	})
-	q.Del("page")
-	q.Del("live")
-	link := admin.PagesPath + "resources?"
-	if len(q) > 0 {
-		link += q.Encode() + "&"
-	}
-	b.Rows, b.Pages = paged(rows, r, link)
+	b.Rows, b.Pages = paged(rows, r, listURL("resources", q))
 	return b, nil
 }
 
