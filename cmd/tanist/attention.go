@@ -23,8 +23,8 @@ func newAttention() *cobra.Command {
 		Use: "attention", SuggestFor: []string{"alarms", "alerts", "problems", "health"}, Short: "List what needs a person, and the next command", Args: cobra.NoArgs,
 		Example: "  tanist attention\n  tanist attention > /tmp/attention || mail -s 'tanist needs somebody' ops < /tmp/attention",
 		Long: fmt.Sprintf(`Lists what needs a person, the most pressing first: what it is about, since when, what limits it, what would end it, and the command to begin
-with. It is drawn from what all nodes in reach say now. Last comes what needs nobody, since it ends by itself at a time that is known: a lost
-follower whose place is kept while copies enough are left.
+with. It is drawn from what all nodes in reach say now. Last comes what needs nobody: what ends by itself at a time that is known, such as a
+lost follower whose place is kept while copies enough are left, and data that is put aside and can be looked into or removed.
 
 Exit codes: 0 nothing needs attention, %d something does, 1 it could not be found out.`, exitNo),
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {

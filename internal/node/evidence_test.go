@@ -9,7 +9,9 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
+	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/archive"
 	"github.com/tanist/tanist/internal/engine/mesh"
 )
@@ -159,6 +161,12 @@ func TestACutIsInTheEvidence(t *testing.T) {
 	}
 	if end.From != e.Cuts[0].From || end.To != e.Cuts[0].To || end.Epoch != e.After.Epoch || records != 5 || end.Batches[0].Position != end.From {
 		t.Fatalf("kept %d records from %d to %d of epoch %d, cut %+v", records, end.From, end.To, end.Epoch, e.Cuts[0])
+	}
+	var said protocol.StatusAnswer
+	c.nodes[owner].n.answerStatus(protocol.StatusAsk{All: true}, func(a protocol.StatusAnswer) { said = a })
+	c.sim.RunFor(time.Millisecond)
+	if aside := asideOf(&said); len(aside) != 1 || aside[0].Kind != control.CutEnds || aside[0].Count != 1 || aside[0].Bytes == 0 {
+		t.Fatalf("its node says that it has put aside %+v", aside)
 	}
 }
 

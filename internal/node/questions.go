@@ -212,6 +212,9 @@ func (n *Node) answerStatus(m protocol.StatusAsk, done func(protocol.StatusAnswe
 		done(out)
 		return
 	}
+	if m.All {
+		out.Aside = asideStatus(n.archive.Aside())
+	}
 	n.manager.Status(of, func(list []replica.Status) {
 		for i := range list {
 			out.Items = append(out.Items, copyStatus(&list[i]))

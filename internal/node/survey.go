@@ -11,6 +11,7 @@ import (
 	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/engine/archive"
 	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/controller"
 	"github.com/tanist/tanist/internal/engine/replica"
@@ -229,12 +230,43 @@ func (n *Node) known(g *gathered, x *catalog.Node, k *control.Known) {
 	if !live {
 		s.Reason, s.Since = g.silent[x.Name], n.lost[x.Name]
 	}
+	s.Aside = asideOf(&a)
 	k.Nodes = append(k.Nodes, s)
 	for i := range a.Items {
 		if c := g.copies[x.Name][a.Items[i].Partition]; c != nil {
 			k.Copies = append(k.Copies, copyState(&a, c))
 		}
 	}
+}
+
+// asideStatus is what a node has put aside in files.
+func asideStatus(a archive.Aside) (out []protocol.AsideStatus) {
+	add := func(kind control.AsideKind, p archive.Pile) {
+		if p.Files > 0 {
+			out = append(out, protocol.AsideStatus{Kind: string(kind), Files: uint64(p.Files), Bytes: uint64(p.Bytes)})
+		}
+	}
+	add(control.CutEnds, a.Ends)
+	add(control.OldCatalogs, a.Catalogs)
+	return out
+}
+
+// asideOf is all that a node says to have put aside: files, and copies of what was deleted by force.
+func asideOf(a *protocol.StatusAnswer) (out []control.Aside) {
+	for _, x := range a.Aside {
+		out = append(out, control.Aside{Kind: control.AsideKind(x.Kind), Count: x.Files, Bytes: x.Bytes})
+	}
+	copies := control.Aside{Kind: control.DeletedCopies}
+	for i := range a.Items {
+		if s := &a.Items[i]; s.Role == replica.SetAside {
+			copies.Count++
+			copies.Bytes += uint64(max(s.Bytes, 0))
+		}
+	}
+	if copies.Count > 0 {
+		out = append(out, copies)
+	}
+	return out
 }
 
 func copyState(a *protocol.StatusAnswer, s *protocol.CopyStatus) control.CopyState {

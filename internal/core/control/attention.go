@@ -32,6 +32,7 @@ const (
 	CertificateExpiring Code = "certificate-expiring"
 	DrainWaits          Code = "drain-waits"
 	HoldRunning         Code = "hold-running"
+	DataAside           Code = "data-aside"
 )
 
 const (
@@ -47,7 +48,7 @@ const (
 
 var codes = []Code{
 	CatalogQuorumLost, Contradiction, BelowHistoryStart, WaitingForCopies, StoreClosed, CopyDamaged, QuorumCritical, UnderReplicated, DiskLow,
-	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, DrainWaits, HoldRunning,
+	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, DrainWaits, HoldRunning, DataAside,
 }
 
 // Limit is what a condition is limited by; empty where none of them is.
@@ -72,7 +73,7 @@ type Condition struct {
 	Next    string `json:"next"` // the command to begin with
 	// Partitions is how many the condition is about, where it stands for several; the text names the first of them.
 	Partitions int `json:"partitions,omitempty"`
-	// Notice says that it needs nobody: what has to be done is done by itself, at a time that is known.
+	// Notice says that it needs nobody: what has to be done is done by itself, at a time that is known, or nothing has to be done.
 	Notice bool `json:"notice,omitempty"`
 
 	last string // the command that ends it at a loss: Next names it once nothing else has helped for lossAfter
@@ -139,6 +140,7 @@ type NodeState struct {
 	Free            uint64 // bytes
 	CertificateEnds int64  // milliseconds since 1970; 0: not known
 	Ahead           int64  // milliseconds that its clock is ahead of the asking node's for sure; below 0: behind
+	Aside           []Aside
 }
 
 // CopyState is how one copy stands.
@@ -193,6 +195,7 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 	s.copies()
 	s.redundancy()
 	s.drains()
+	s.asides()
 	since := map[[2]string]int64{}
 	for _, c := range prev {
 		since[[2]string{string(c.Code), c.Subject}] = c.Since

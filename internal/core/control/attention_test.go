@@ -105,6 +105,30 @@ func TestWhatNeedsAPerson(t *testing.T) {
 	})
 }
 
+// What is put aside is told, and needs nobody.
+func TestDataAsideIsTold(t *testing.T) {
+	needs(t, map[string]need{
+		"cut ends and an old catalog": {func(k *Known) {
+			k.Nodes[1].Aside = []Aside{{CutEnds, 3, 5 << 19}, {OldCatalogs, 1, 1 << 20}}
+		}, []string{
+			"data-aside | cut ends on b | 3 cut ends (2.5 MiB) of copies that had owned, or of an accepted loss: messages that a client may miss |  | nobody misses them, and the files are removed from quarantine/ of its data directory | tanist inspect DIRECTORY, with the node stopped, lists them; with --cut and --export it gives their messages",
+			"data-aside | old catalogs on b | 1 old catalog (1.0 MiB) from before it followed a recovered one |  | nobody will look into them, and the files are removed from aside/ of its data directory | tanist node list",
+		}},
+		"copies of what was deleted": {func(k *Known) { k.Nodes[0].Aside = []Aside{{DeletedCopies, 2, 0}} }, []string{
+			"data-aside | deleted copies on a | 2 deleted copies (0.0 MiB) of what was deleted by force |  | nobody needs them, and tanist deleted forget NUMBER drops them | tanist deleted",
+		}},
+		"of a later version": {func(k *Known) { k.Nodes[0].Aside = []Aside{{"tapes", 2, 0}} }, []string{
+			"data-aside | tapes on a | 2 tapes (0.0 MiB) put aside there |  | nobody needs them any more | tanist node list",
+		}},
+	})
+	k := healthy(t)
+	k.Nodes[1].Aside, k.Nodes[2].Blocked = []Aside{{CutEnds, 1, 1}}, true
+	all, total, needing := Attention(k, nil)
+	if total != 2 || needing != 1 || all[1].Code != DataAside || !all[1].Notice {
+		t.Errorf("%d, of which %d need somebody: %+v", total, needing, all)
+	}
+}
+
 // A loss is the last way out: it is named once what loses nothing has had its time, and only while the catalog could take it.
 func TestALossIsNamedLast(t *testing.T) {
 	waiting := func(since int64) func(k *Known) {

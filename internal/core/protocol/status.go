@@ -31,9 +31,18 @@ type StatusAnswer struct {
 	// Lease is for how many milliseconds it may go on without word from the controller where its lease fences; 0: not at all, or no leases are
 	// granted to it.
 	Lease uint64
+	// Aside is what lies in its data directory for people alone, where all copies were asked for; copies that are put aside are Items.
+	Aside []AsideStatus
 	Items []CopyStatus
 	// Waits are the transitions that cannot go on, of the node whose controller decides, where all copies were asked for.
 	Waits []WaitStatus
+}
+
+// AsideStatus is how much of one kind a node keeps for people alone.
+type AsideStatus struct {
+	Kind  string // a control.AsideKind
+	Files uint64
+	Bytes uint64
 }
 
 // CopyStatus is how one copy stands, for people. Counts of messages are its owner's to know; other copies say 0.
@@ -103,6 +112,12 @@ func (c *coder) statusAnswer(m *StatusAnswer) {
 	c.I64(&m.Wall)
 	c.I64(&m.CertificateEnds)
 	c.U64(&m.Lease)
+	kept := codec.Items(&c.Coder, &m.Aside, 3)
+	for i := range kept {
+		c.Name(&kept[i].Kind)
+		c.U64(&kept[i].Files)
+		c.U64(&kept[i].Bytes)
+	}
 	l := codec.Items(&c.Coder, &m.Items, 20)
 	for i := range l {
 		c.copyStatus(&l[i])

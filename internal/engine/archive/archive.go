@@ -71,6 +71,9 @@ type Archive struct {
 	opens int
 	peers map[string]bool
 
+	aside  Aside         // as it was counted
+	looked time.Duration // when; monotonic
+
 	facts   map[key]evidence.Became // of records that have not come yet; on the loop, as all below
 	mine    map[string]bool         // transitions that the controller here has offered, and that are not committed yet
 	later   []*evidence.Evidence    // facts, to be told to the others soon
@@ -130,6 +133,7 @@ func Open(env Env) *Archive {
 		}
 	}
 	a.unkept = nil
+	a.countAside()
 	a.box = env.Loop.Spawn("evidence", a)
 	return a
 }
@@ -264,6 +268,8 @@ func (a *Archive) Receive(msg any) {
 		}
 	case keeping:
 		a.keepEnd(m)
+	case lookAside:
+		a.countAside()
 	case stop:
 		a.due = true
 		a.Flush()

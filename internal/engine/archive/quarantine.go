@@ -66,6 +66,7 @@ func (a *Archive) keepEnd(m keeping) {
 			slog.Uint64("from", m.end.From), slog.Uint64("to", m.end.To), slog.String("file", name))
 	}
 	m.done(err == nil)
+	a.countAside()
 }
 
 func appendEnd(b []byte, e *End) []byte {
