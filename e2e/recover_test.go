@@ -90,9 +90,7 @@ func TestTwoOfThreeNodesLostForGood(t *testing.T) {
 	left.launch()
 	left.says("Ready after") // for clients: what it owns waits for copies
 	left.says("consensus.loaded", "generation=\"2 (")
-	for _, name := range resources {
-		c.giveUp(name, "n2,n3")
-	}
+	c.giveUpAll(len(resources), "n2,n3")
 	ch = left.channel()
 	for _, name := range resources {
 		publishConfirmed(t, ch, name, "after")
@@ -143,19 +141,40 @@ func recoverCatalog(t *testing.T, b *broker) {
 	}
 }
 
-// giveUp gives up on the missing copies of a resource that waits.
-func (c *cluster) giveUp(name, stopped string) {
+// giveUpAll gives up on the missing copies of all that waits, which are so many partitions, by one plan. Each has evidence of its own.
+func (c *cluster) giveUpAll(n int, stopped string) {
 	c.t.Helper()
-	var plan lossPlan
-	c.up().await("a plan for "+name, func() error {
-		plan = lossPlan{}
-		err := plan.read(c.up(), name)
-		if err == nil && plan.Plan == "" {
-			err = fmt.Errorf("%+v", plan)
+	var plan struct {
+		Plan        string
+		Plans, Left []lossPlan
+	}
+	c.up().await("a plan for all that waits", func() error {
+		out, code := run(c.t, "plan", "accept-loss", "--all-waiting", "--json", "--admin-url", "http://"+c.up().admin)
+		if err := json.Unmarshal([]byte(out), &plan); err != nil || code != 0 || len(plan.Plans) != n {
+			return fmt.Errorf("it ends with %d: %v: %s", code, err, out)
 		}
-		return err
+		return nil
 	})
-	demand(c.t, c.up(), "accept-loss", name, "--plan", plan.Plan, "--reason", "two nodes burnt", "--stopped", stopped)
+	ask := func(args ...string) string {
+		out, code := run(c.t, append(args, "--admin-url", "http://"+c.up().admin)...)
+		if code != 0 {
+			c.t.Fatalf("%q ends with %d:\n%s", args, code, out)
+		}
+		return out
+	}
+	out := ask("accept-loss", "--all-waiting", "--json", "--plan", plan.Plan, "--reason", "two nodes burnt", "--stopped", stopped)
+	var done struct {
+		Done    []struct{ Transition string }
+		Refused []lossPlan
+	}
+	if err := json.Unmarshal([]byte(out), &done); err != nil || len(done.Done) != n || len(done.Refused) > 0 {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	for _, x := range done.Done {
+		if out := ask("evidence", x.Transition); !strings.Contains(out, "accepted loss: two nodes burnt") {
+			c.t.Errorf("evidence of %s:\n%s", x.Transition, out)
+		}
+	}
 }
 
 // returnLeftBehind has nodes come back that were left behind: together they would be the old majority. Each stops, does not start again, and follows

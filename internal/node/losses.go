@@ -1,12 +1,16 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/engine/consensus"
@@ -167,6 +171,123 @@ func (b *backend) AcceptLoss(ctx context.Context, q admin.LossRequest) (admin.Lo
 		return admin.LossDone{}, err
 	}
 	return admin.LossDone{Transition: a.Transition, Done: filled(p, &a)}, nil
+}
+
+// lossesAtOnce is how many partitions the controller is asked about at a time.
+const lossesAtOnce = 32
+
+// stranded is a partition that waits for missing copies, and what the controller says of it.
+type stranded struct {
+	id     ident.Partition
+	plan   admin.LossPlan // without what the controller says
+	answer protocol.LossAnswer
+	err    error
+}
+
+// strandedNow are those that wait, at most admin.MaxLosses, and how many more there are.
+func (b *backend) strandedNow(ctx context.Context) (all []stranded, more int, err error) {
+	err = b.survey(ctx, glance, func(_ *gathered, k control.Known) {
+		ids := control.Stranded(k)
+		more = max(0, len(ids)-admin.MaxLosses)
+		for _, id := range ids[:len(ids)-more] {
+			if _, r := k.View.Assignment(id); r != nil {
+				all = append(all, stranded{id: id, plan: admin.LossPlan{VHost: r.VHost, Resource: r.Name, Kind: string(r.Kind), Partition: id.Index}})
+			}
+		}
+	})
+	return all, more, err
+}
+
+// askLosses asks the controller about each, a few at a time.
+func (b *backend) askLosses(ctx context.Context, all []stranded, ask func(x *stranded) protocol.LossAsk) {
+	var asking sync.WaitGroup
+	free := make(chan struct{}, lossesAtOnce)
+	for i := range all {
+		x := &all[i]
+		free <- struct{}{}
+		asking.Go(func() {
+			x.answer, x.err = b.askLoss(ctx, ask(x))
+			<-free
+		})
+	}
+	asking.Wait()
+}
+
+// planLosses plans for all that waits. Those that can go on come first, by virtual host, resource and partition.
+func (b *backend) planLosses(ctx context.Context) (out admin.LossesPlan, all []stranded, err error) {
+	if all, out.More, err = b.strandedNow(ctx); err != nil {
+		return out, nil, err
+	}
+	b.askLosses(ctx, all, func(x *stranded) protocol.LossAsk { return protocol.LossAsk{Partition: x.id} })
+	var ids []ident.Partition
+	var hashes []string
+	for i := range all {
+		x := &all[i]
+		if x.err != nil { // the controller is gone, or slow: nothing can be said of the whole
+			return out, nil, x.err
+		}
+		p := filled(x.plan, &x.answer)
+		if x.answer.Refused != "" {
+			p.Plan, p.Against = "", x.answer.Refused
+		}
+		if x.plan = p; p.Plan == "" {
+			out.Left = append(out.Left, p)
+			continue
+		}
+		ids, hashes = append(ids, x.id), append(hashes, p.Plan)
+		out.Plans = append(out.Plans, p)
+		out.MustBeStopped = append(out.MustBeStopped, p.MustBeStopped...)
+	}
+	if len(ids) > 0 {
+		out.Plan = control.LossesHash(ids, hashes)
+	}
+	slices.SortFunc(out.Plans, byResource)
+	slices.SortFunc(out.Left, byResource)
+	slices.Sort(out.MustBeStopped)
+	out.MustBeStopped = slices.Compact(out.MustBeStopped)
+	return out, slices.DeleteFunc(all, func(x stranded) bool { return x.plan.Plan == "" }), nil
+}
+
+func byResource(x, y admin.LossPlan) int {
+	return cmp.Or(strings.Compare(x.VHost, y.VHost), strings.Compare(x.Resource, y.Resource), cmp.Compare(x.Partition, y.Partition))
+}
+
+// PlanLosses implements admin.Backend.
+func (b *backend) PlanLosses(ctx context.Context) (admin.LossesPlan, error) {
+	p, _, err := b.planLosses(ctx)
+	return p, err
+}
+
+// AcceptLosses implements admin.Backend. Each partition is accepted by the plan that the whole was made of.
+func (b *backend) AcceptLosses(ctx context.Context, q admin.Consent) (out admin.LossesDone, _ error) {
+	p, all, err := b.planLosses(ctx)
+	switch {
+	case err != nil:
+		return out, err
+	case p.Plan != q.Plan:
+		return out, broker.Errorf(broker.Precondition, "the plan is another by now: look at it again")
+	}
+	b.askLosses(ctx, all, func(x *stranded) protocol.LossAsk {
+		return protocol.LossAsk{Partition: x.id, Execute: true, Plan: x.plan.Plan, Reason: q.Reason, Stopped: q.Stopped}
+	})
+	for i := range all {
+		x := &all[i]
+		one := filled(x.plan, &x.answer)
+		switch {
+		case x.err != nil:
+			_, text := admin.Explain(x.err)
+			x.plan.Against = text.Message + "; it may have been done"
+			out.Refused = append(out.Refused, x.plan)
+		case x.answer.Refused != "":
+			x.plan.Against = x.answer.Refused
+			out.Refused = append(out.Refused, x.plan)
+		default:
+			out.Done = append(out.Done, admin.LossDone{Transition: x.answer.Transition, Done: one})
+		}
+	}
+	slices.SortFunc(out.Done, func(x, y admin.LossDone) int { return byResource(x.Done, y.Done) })
+	slices.SortFunc(out.Refused, byResource)
+	return out, nil
 }
 
 // answerDeletion has this node's controller plan a forced deletion, or carry it out.

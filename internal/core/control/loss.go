@@ -224,3 +224,38 @@ func LossOf(a *catalog.Assignment, p LossPlan) catalog.Commit {
 	c.Start.Loss = catalog.Loss{Accepted: true, To: p.To}
 	return c
 }
+
+// Stranded are the partitions that copies are missing of without which they do not go on, in order: those of which no owner can be chosen yet, and
+// those whose owner reaches too few copies to confirm anything. What giving up on the copies would do is for PlanLoss to say of each. There are none
+// while the catalog has no majority: nothing can be given up then.
+func Stranded(k Known) (out []ident.Partition) {
+	if k.NoQuorum != "" {
+		return nil
+	}
+	s := newSurvey(k)
+	s.transitions()
+	s.copies()
+	for _, r := range k.View.AllResources() {
+		if r.Home != nil {
+			continue
+		}
+		for _, a := range r.Partitions {
+			if c, lacks := s.redundant(a, r); s.waits[a.Partition] || lacks && c.last != "" {
+				out = append(out, a.Partition)
+			}
+		}
+	}
+	slices.SortFunc(out, ident.Partition.Compare)
+	return out
+}
+
+// LossesHash names plans of several partitions together: it changes with every one of them, and with their number. hashes are what LossPlan.Hash gives,
+// in order of partition.
+func LossesHash(of []ident.Partition, hashes []string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "accepted losses of %d\n", len(of))
+	for i, p := range of {
+		fmt.Fprintf(h, "%s %s\n", p, hashes[i])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

@@ -167,3 +167,46 @@ func TestALongerCopyThatReturnsAfterALossBindsNobody(t *testing.T) {
 		t.Fatalf("after two losses: %+v", d)
 	}
 }
+
+// What is stranded is what waits for an owner, and what has too few copies to confirm; not what merely lacks one, and nothing while the catalog could not
+// take it.
+func TestWhatIsStranded(t *testing.T) {
+	q := ident.Partition{Incarnation: 1}
+	for _, c := range []struct {
+		name   string
+		change func(k *Known)
+		want   int
+	}{
+		{"all is well", func(*Known) {}, 0},
+		{"a follower is away", func(k *Known) { k.Nodes[1].Live = false }, 0},
+		{"both followers are away", func(k *Known) { k.Nodes[1].Live, k.Nodes[2].Live = false, false }, 1},
+		{"no owner can be chosen", func(k *Known) { k.Waits = []Waiting{{Partition: q, Kind: WaitAnswers, Answers: 1, Needed: 2}} }, 1},
+		{"and nobody leads the catalog", func(k *Known) {
+			k.Waits, k.NoQuorum = []Waiting{{Partition: q, Kind: WaitAnswers, Answers: 1, Needed: 2}}, "nobody leads"
+		}, 0},
+		{"of a deleted queue", func(k *Known) { k.Waits = []Waiting{{Partition: ident.Partition{Incarnation: 9}}} }, 0},
+	} {
+		k := healthy(t)
+		c.change(&k)
+		if got := Stranded(k); len(got) != c.want || c.want == 1 && got[0] != q {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestTheHashOfLossesTellsEachPlan(t *testing.T) {
+	p, q := ident.Partition{Incarnation: 1}, ident.Partition{Incarnation: 2}
+	seen := map[string]int{}
+	for i, h := range []string{
+		LossesHash([]ident.Partition{p, q}, []string{"a", "b"}), LossesHash([]ident.Partition{p, q}, []string{"a", "c"}), LossesHash([]ident.Partition{p}, []string{"a"}),
+		LossesHash([]ident.Partition{q}, []string{"a"}), LossesHash(nil, nil),
+	} {
+		if j, again := seen[h]; again {
+			t.Errorf("%d has the hash of %d", i, j)
+		}
+		seen[h] = i
+	}
+	if LossesHash([]ident.Partition{p}, []string{"a"}) != LossesHash([]ident.Partition{p}, []string{"a"}) {
+		t.Error("the same plans have two hashes")
+	}
+}

@@ -272,6 +272,8 @@ func TestDocumentMatchesHandlers(t *testing.T) {
 				if strings.Contains(path, "/plans/") {
 					body = `{"vhost":"/","resource":"q"}`
 				}
+			case path == "/api/v1/accept-losses":
+				body = `{"plan":"abc","reason":"r"}`
 			case strings.HasSuffix(path, "/drain"):
 				body = `{"draining":true}`
 			case strings.Contains(path, "/users/"):

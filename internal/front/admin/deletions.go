@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/tanist/tanist/internal/core/broker"
-	"github.com/tanist/tanist/internal/core/catalog"
 )
 
 // DeletionQuery names a queue or stream that cannot be served.
@@ -19,9 +18,7 @@ type DeletionQuery struct {
 // DeletionRequest asks for a plan to be carried out.
 type DeletionRequest struct {
 	DeletionQuery
-	Plan    string   `json:"plan"`              // the hash of the plan that was seen
-	Reason  string   `json:"reason"`            // is kept with the deletion and in the evidence; at most catalog.MaxReason bytes
-	Stopped []string `json:"stopped,omitempty"` // nodes that are stopped, by the operator's word
+	Consent // its reason is kept with the deletion too
 }
 
 // DeletionPlan is what deleting a queue or stream by force would give up. Nodes are named for copies.
@@ -112,11 +109,8 @@ var deletionRoutes = []route{
 			if err := r.body(&q); err != nil {
 				return nil, err
 			}
-			switch {
-			case q.Plan == "":
-				return nil, broker.Errorf(broker.Precondition, "no plan is named: POST /api/v1/plans/delete gives one")
-			case strings.TrimSpace(q.Reason) == "" || len(q.Reason) > catalog.MaxReason:
-				return nil, broker.Errorf(broker.Precondition, "a reason of 1 to %d bytes is needed: it is kept with the deletion", catalog.MaxReason)
+			if err := q.check("/api/v1/plans/delete"); err != nil {
+				return nil, err
 			}
 			p, err := b.ForceDelete(ctx, q)
 			return p.listed(), err

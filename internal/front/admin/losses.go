@@ -5,7 +5,26 @@ import (
 	"strings"
 
 	"github.com/tanist/tanist/internal/core/broker"
+	"github.com/tanist/tanist/internal/core/catalog"
 )
+
+// Consent is what an operator says to a plan that gives something up.
+type Consent struct {
+	Plan    string   `json:"plan"`              // the hash of the plan that was seen
+	Reason  string   `json:"reason"`            // is kept with the evidence; at most catalog.MaxReason bytes
+	Stopped []string `json:"stopped,omitempty"` // nodes that are stopped, by the operator's word
+}
+
+// check refuses what was not planned or has no reason. plans is where a plan is to be had.
+func (c *Consent) check(plans string) error {
+	switch {
+	case c.Plan == "":
+		return broker.Errorf(broker.Precondition, "no plan is named: POST %s gives one", plans)
+	case strings.TrimSpace(c.Reason) == "" || len(c.Reason) > catalog.MaxReason:
+		return broker.Errorf(broker.Precondition, "a reason of 1 to %d bytes is needed: it is kept with the evidence", catalog.MaxReason)
+	}
+	return nil
+}
 
 // LossQuery names a partition of which copies are missing. Partition may be left out where there is one.
 type LossQuery struct {
@@ -17,9 +36,7 @@ type LossQuery struct {
 // LossRequest asks for a plan to be carried out.
 type LossRequest struct {
 	LossQuery
-	Plan    string   `json:"plan"`              // the hash of the plan that was seen
-	Reason  string   `json:"reason"`            // goes into the evidence
-	Stopped []string `json:"stopped,omitempty"` // nodes that are stopped, by the operator's word
+	Consent
 }
 
 // LossPlan is what giving up on the missing copies of a partition would do (design 2 §8). Nodes are named for copies.
@@ -59,6 +76,27 @@ type LossDone struct {
 	Done       LossPlan `json:"done"`
 }
 
+// MaxLosses is how many partitions one plan gives up on at the most.
+const MaxLosses = 1000
+
+// LossesPlan is what giving up on the missing copies of everything that waits for them would do.
+type LossesPlan struct {
+	Plan string `json:"plan"` // hash of all of Plans; "" where there is none
+	// Plans are those that can go on, and Left those that cannot: Against says why. Both by virtual host, resource and partition; together they are at
+	// most MaxLosses.
+	Plans []LossPlan `json:"plans"`
+	Left  []LossPlan `json:"left"`
+	More  int        `json:"more"` // that wait too, and are left for the next plan
+	// MustBeStopped are the missing nodes that one of them could go on confirming with.
+	MustBeStopped []string `json:"must_be_stopped"`
+}
+
+// LossesDone is what became of it. Each partition is given up on by itself, with evidence of its own.
+type LossesDone struct {
+	Done    []LossDone `json:"done"`
+	Refused []LossPlan `json:"refused"` // Against says why
+}
+
 // Losses is the part of a Backend that goes on with less, by an operator's decision. Errors are *broker.Error: NotFound, Unavailable (ask
 // again), and Precondition, which says what has to be done first.
 type Losses interface {
@@ -67,6 +105,12 @@ type Losses interface {
 	// AcceptLoss is refused where the plan is another by now, and where a node must be stopped that was not named. Where the answer is lost,
 	// or the error is Unavailable, it may have been done: a plan then says that nothing has to be given up.
 	AcceptLoss(ctx context.Context, q LossRequest) (LossDone, error)
+	// PlanLosses is PlanLoss of all that waits: of every partition for which no owner can be chosen, and of every one whose owner reaches too few
+	// copies to confirm anything. It changes nothing.
+	PlanLosses(ctx context.Context) (LossesPlan, error)
+	// AcceptLosses is AcceptLoss of all that PlanLosses plans. It is refused as a whole where the plan is another by now; one that is refused then
+	// does not refuse the others.
+	AcceptLosses(ctx context.Context, q Consent) (LossesDone, error)
 }
 
 var lossRoutes = []route{
@@ -90,17 +134,50 @@ var lossRoutes = []route{
 			if err := r.body(&q); err != nil {
 				return nil, err
 			}
-			switch {
-			case q.Plan == "":
-				return nil, broker.Errorf(broker.Precondition, "no plan is named: POST /api/v1/plans/accept-loss gives one")
-			case strings.TrimSpace(q.Reason) == "":
-				return nil, broker.Errorf(broker.Precondition, "no reason is given: it goes into the evidence")
+			if err := q.check("/api/v1/plans/accept-loss"); err != nil {
+				return nil, err
 			}
 			d, err := b.AcceptLoss(ctx, q)
 			d.Done = d.Done.listed()
 			return d, err
 		},
 	},
+	{
+		method: "POST", path: "/api/v1/plans/accept-losses", response: LossesPlan{},
+		summary: "Say what giving up on the missing copies of all that waits for some would do; changes nothing",
+		do: func(ctx context.Context, b Backend, _ *request) (any, error) {
+			p, err := b.PlanLosses(ctx)
+			p.Plans, p.Left, p.MustBeStopped = listedPlans(p.Plans), listedPlans(p.Left), append([]string{}, p.MustBeStopped...)
+			return p, err
+		},
+	},
+	{
+		method: "POST", path: "/api/v1/accept-losses", request: Consent{}, response: LossesDone{},
+		summary: "Give up on the missing copies of all that waits for some, as planned",
+		do: func(ctx context.Context, b Backend, r *request) (any, error) {
+			var q Consent
+			if err := r.body(&q); err != nil {
+				return nil, err
+			}
+			if err := q.check("/api/v1/plans/accept-losses"); err != nil {
+				return nil, err
+			}
+			d, err := b.AcceptLosses(ctx, q)
+			d.Done, d.Refused = append([]LossDone{}, d.Done...), listedPlans(d.Refused)
+			for i := range d.Done {
+				d.Done[i].Done = d.Done[i].Done.listed()
+			}
+			return d, err
+		},
+	},
+}
+
+func listedPlans(of []LossPlan) []LossPlan {
+	out := append([]LossPlan{}, of...)
+	for i := range out {
+		out[i] = out[i].listed()
+	}
+	return out
 }
 
 // listed keeps empty lists from being null.

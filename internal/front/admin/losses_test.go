@@ -19,6 +19,14 @@ func (f *fake) AcceptLoss(_ context.Context, q LossRequest) (LossDone, error) {
 	return LossDone{Transition: "t1", Done: LossPlan{Resource: q.Resource, Plan: q.Plan}}, nil
 }
 
+func (f *fake) PlanLosses(context.Context) (LossesPlan, error) {
+	return LossesPlan{Plan: "abc", Plans: []LossPlan{{Resource: "q"}}}, nil
+}
+
+func (f *fake) AcceptLosses(_ context.Context, q Consent) (LossesDone, error) {
+	return LossesDone{Refused: []LossPlan{{Resource: "q", Against: strings.Join(q.Stopped, ", ") + " may run"}}}, nil
+}
+
 // What was not planned, or has no reason, is not given up; a plan needs an administrator, as everything does that is not read.
 func TestALossIsAcceptedAsPlannedAndForAReason(t *testing.T) {
 	h := handlerOf(newFake())
@@ -30,16 +38,22 @@ func TestALossIsAcceptedAsPlannedAndForAReason(t *testing.T) {
 		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"q"}`, 200, `"plan": "abc"`},
 		{"/api/v1/plans/accept-loss", `{"vhost":"/","resource":"none"}`, 404, "no queue or stream"},
 		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","reason":"r"}`, 422, "no plan is named"},
-		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":" "}`, 422, "no reason"},
+		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":" "}`, 422, "a reason of 1 to 1024 bytes"},
 		{"/api/v1/accept-loss", `{"vhost":"/","resource":"q","plan":"abc","reason":"r","stopped":["n1"]}`, 200, `"transition": "t1"`},
+		{"/api/v1/plans/accept-losses", ``, 200, `"left": []`},
+		{"/api/v1/accept-losses", `{"reason":"r"}`, 422, "POST /api/v1/plans/accept-losses gives one"},
+		{"/api/v1/accept-losses", `{"plan":"abc"}`, 422, "a reason of 1 to 1024 bytes"},
+		{"/api/v1/accept-losses", `{"plan":"abc","reason":"r","stopped":["n1"]}`, 200, `"against": "n1 may run"`},
 	} {
 		w := ask(h, "root", "POST", c.path, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s %s: %d %s", c.path, c.body, w.Code, w.Body)
 		}
 	}
-	if w := ask(h, "watch", "POST", "/api/v1/plans/accept-loss", `{"vhost":"/","resource":"q"}`); w.Code != 403 {
-		t.Errorf("by who may only read: %d %s", w.Code, w.Body)
+	for _, path := range []string{"/api/v1/plans/accept-loss", "/api/v1/accept-loss", "/api/v1/plans/accept-losses", "/api/v1/accept-losses"} {
+		if w := ask(h, "watch", "POST", path, `{"vhost":"/","resource":"q"}`); w.Code != 403 {
+			t.Errorf("%s by who may only read: %d %s", path, w.Code, w.Body)
+		}
 	}
 }
 

@@ -216,6 +216,18 @@ func (c *Client) AcceptLoss(ctx context.Context, q admin.LossRequest) (d admin.L
 	return d, err
 }
 
+// PlanLosses says what giving up on the missing copies of all that waits would do.
+func (c *Client) PlanLosses(ctx context.Context) (p admin.LossesPlan, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/plans/accept-losses", nil, &p)
+	return p, err
+}
+
+// AcceptLosses gives up on them. Asked again it is refused: the plan is another then.
+func (c *Client) AcceptLosses(ctx context.Context, q admin.Consent) (d admin.LossesDone, err error) {
+	err = c.do(ctx, http.MethodPost, "/api/v1/accept-losses", q, &d)
+	return d, err
+}
+
 // PlanDeletion says what deleting a queue or stream that cannot be served would give up.
 func (c *Client) PlanDeletion(ctx context.Context, q admin.DeletionQuery) (p admin.DeletionPlan, err error) {
 	err = c.do(ctx, http.MethodPost, "/api/v1/plans/delete", q, &p)
