@@ -47,7 +47,7 @@ func serve(c *cobra.Command, cfg *config.Config) error {
 		cfg.Data = abs
 	}
 	sink := trace.Log(slog.New(logHandler(cfg, c.ErrOrStderr())))
-	opt := node.ServeOptions{Version: version(), Trace: sink}
+	opt := node.ServeOptions{Version: version(), Trace: sink, Alone: true}
 	if cfg.TLS.Cert != "" {
 		files, err := certs.Open(cfg.TLS.Cert, cfg.TLS.Key, cfg.TLS.CA, clock.System(), func(err error) {
 			trace.Error(sink, "tls.reload.failed", slog.Any("error", err))

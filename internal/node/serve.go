@@ -31,6 +31,7 @@ import (
 
 	"github.com/tanist/tanist/internal/config"
 	"github.com/tanist/tanist/internal/node/memory"
+	"github.com/tanist/tanist/internal/node/processors"
 )
 
 // Product is the name that clients are told.
@@ -47,6 +48,8 @@ type ServeOptions struct {
 	Version string
 	Trace   trace.Sink
 	TLS     *tls.Config // for amqps and admins
+	// Alone says that the process is this node's and nobody else's: it may choose how many processors it runs on.
+	Alone bool
 	// Listening is told once the node takes clients. May be nil.
 	Listening func(Addresses)
 }
@@ -89,6 +92,9 @@ func Serve(ctx context.Context, cfg *config.Config, opt ServeOptions) error {
 	defer keeper.Wait()
 	defer done()
 	s.exec = exec.New(0)
+	if opt.Alone {
+		keeper.Go(func() { processors.Keep(running) })
+	}
 	defer s.exec.Stop()
 	if err := s.openNode(running); err != nil {
 		s.closeListeners()

@@ -490,7 +490,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		`tanist_owner_change_phase_seconds_count{phase="confirm"} 0`, "tanist_unavailable_seconds_total 0.5", "tanist_cut_entries_total 6", "tanist_lost_entries_total 8",
 		"tanist_learners 8", `tanist_followers_lost{node="b"} 1`, `tanist_followers_held{node="b"} 1`, `tanist_followers_to_replace{node="c"} 2`,
 		`tanist_follower_lag_entries{node="c"} 4`, "tanist_suspicions_cleared_total 1", "# HELP tanist_messages_unknown_total",
-		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ",
+		"process_cpu_seconds_total ", "go_memstats_heap_alloc_bytes ", "go_sched_gomaxprocs_threads ",
 	} {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("metrics lack %q", line)
