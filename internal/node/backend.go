@@ -57,11 +57,20 @@ func (b *backend) Authenticate(ctx context.Context, user, password string, loopb
 	if none { // and so it is not known who may log in
 		return nil, broker.Errorf(broker.Unavailable, "%s; ask another node, or wait", noCatalog)
 	}
-	right, err := await(ctx, func(done func(bool)) { b.n.checker.Verify(u, password, done) })
+	type verdict struct {
+		right bool
+		err   *broker.Error
+	}
+	v, err := await(ctx, func(done func(verdict)) {
+		b.n.checker.Verify(u, password, func(right bool, err *broker.Error) { done(verdict{right, err}) })
+	})
 	if err != nil {
 		return nil, err
 	}
-	if !right || u == nil {
+	if v.err != nil {
+		return nil, v.err
+	}
+	if !v.right || u == nil {
 		return nil, broker.Errorf(broker.AuthFailed, "wrong user or password")
 	}
 	if !authz.FromHere(user, loopback) {

@@ -186,6 +186,8 @@ func TestUsersAndRights(t *testing.T) {
 		t.Errorf("users: %s", text)
 	}
 
+	wantCode(t, "the only administrator", b.DeleteUser(ctx, "guest"), broker.Precondition)
+	wantCode(t, "the only administrator's role", b.PutUser(ctx, admin.UserUpdate{Name: "guest", Roles: &roles}), broker.Precondition)
 	must(t, b.PutVHost(ctx, "shop"))
 	bad := catalog.Permission{User: "eve", VHost: "shop", Configure: "(", Write: ".*", Read: ".*"}
 	wantCode(t, "a pattern that is none", b.PutPermission(ctx, bad), broker.Precondition)

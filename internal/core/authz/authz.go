@@ -26,7 +26,7 @@ func (r Right) String() string { return [...]string{"configure", "write", "read"
 
 // Roles of a user on the admin port.
 const (
-	Administrator = "administrator"
+	Administrator = catalog.Administrator
 	Monitoring    = "monitoring"
 )
 

@@ -214,7 +214,7 @@ func DeleteResource(vhost, name string, incarnation, epoch uint64) Item {
 // catalog's to give.
 func PutUser(u User) Item { return item(opPutUser, func(c *coder) { c.user(&u) }) }
 
-// DeleteUser removes a user and its permissions.
+// DeleteUser removes a user and its permissions. It is refused with InUse for the only administrator.
 func DeleteUser(name string) Item { return item(opDeleteUser, func(c *coder) { c.Text(&name) }) }
 
 // PutPermission adds or replaces what a user may do in a virtual host; both must exist. The patterns are checked by core/authz.

@@ -48,9 +48,24 @@ func (s *State) putUser(u *User) ItemResult {
 	if refused := moved("user", u.Name, at, u.Version); refused != nil {
 		return ItemResult{Refused: refused}
 	}
+	if have != nil && !u.administers() && s.onlyAdministrator(have) {
+		return refuse(lastAdministrator(u.Name))
+	}
 	s.versions++
 	u.Version = s.versions
 	return replace(s, have, u)
+}
+
+func (u *User) administers() bool { return slices.Contains(u.Roles, Administrator) }
+
+// onlyAdministrator reports whether nobody could change anything by the admin port any more without a user, who can now: there would be no way
+// back.
+func (s *State) onlyAdministrator(u *User) bool {
+	return u.administers() && !slices.ContainsFunc(s.view.Users(), func(o *User) bool { return o.Name != u.Name && o.administers() })
+}
+
+func lastAdministrator(name string) Refusal {
+	return Refusal{Code: InUse, What: "user", Name: name, Want: "it is the only administrator; make another one first"}
 }
 
 // moved refuses what was decided on another version than the present one.
@@ -75,6 +90,9 @@ func (s *State) deleteUser(a *args) ItemResult {
 	have := s.view.User(a.name)
 	if have == nil {
 		return refuse(Refusal{Code: NotFound, What: "user", Name: a.name})
+	}
+	if s.onlyAdministrator(have) {
+		return refuse(lastAdministrator(a.name))
 	}
 	for _, p := range s.view.Permissions() {
 		if p.User == a.name {

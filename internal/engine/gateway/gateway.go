@@ -63,8 +63,9 @@ type Directory interface {
 
 // Passwords checks passwords. done is called exactly once, from any goroutine, perhaps before Verify returns.
 type Passwords interface {
-	// Verify compares with the user's hash; a nil user takes as long as one that exists and is never right.
-	Verify(user *catalog.User, password string, done func(bool))
+	// Verify compares with the user's hash; a nil user takes as long as one that exists and is never right. With an error it is not known whether
+	// the password is right.
+	Verify(user *catalog.User, password string, done func(right bool, err *broker.Error))
 }
 
 // Limits bound what clients may take. Zero means the default for sizes and times, and no limit for counts.

@@ -58,8 +58,8 @@ func newHarness(t *testing.T, limits Limits) *harness {
 // plain compares passwords with what stands for the hash.
 type plain struct{}
 
-func (plain) Verify(u *catalog.User, password string, done func(bool)) {
-	done(u != nil && u.Hash == password)
+func (plain) Verify(u *catalog.User, password string, done func(bool, *broker.Error)) {
+	done(u != nil && u.Hash == password, nil)
 }
 
 func (h *harness) propose(items ...catalog.Item) {

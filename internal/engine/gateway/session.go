@@ -78,8 +78,10 @@ func (s *Shard) Open(p broker.Peer, l broker.Listener) broker.Session {
 // Authenticate implements broker.Session.
 func (x *session) Authenticate(user, password string, done func(*broker.Error)) {
 	u := x.sh.view.User(user)
-	x.verify(u, password, func(ok bool) {
+	x.verify(u, password, func(ok bool, err *broker.Error) {
 		switch {
+		case err != nil:
+			done(err)
 		case !ok || u == nil:
 			done(refusedLogin())
 		case !authz.FromHere(user, x.peer.Loopback):
@@ -93,7 +95,11 @@ func (x *session) Authenticate(user, password string, done func(*broker.Error)) 
 // Login implements broker.Session.
 func (x *session) Login(user, password, vhost string, done func(*broker.Error)) {
 	u := x.sh.view.User(user)
-	x.verify(u, password, func(ok bool) {
+	x.verify(u, password, func(ok bool, err *broker.Error) {
+		if err != nil {
+			done(err)
+			return
+		}
 		// The user may have been deleted, or given another password, meanwhile.
 		if now := x.sh.view.User(user); !ok || u == nil || now == nil || now.Hash != u.Hash {
 			done(refusedLogin())
@@ -112,11 +118,11 @@ func refusedLogin() *broker.Error {
 }
 
 // verify calls done on the loop, unless the session was closed.
-func (x *session) verify(u *catalog.User, password string, done func(bool)) {
-	x.sh.env.Passwords.Verify(u, password, func(ok bool) {
+func (x *session) verify(u *catalog.User, password string, done func(right bool, err *broker.Error)) {
+	x.sh.env.Passwords.Verify(u, password, func(ok bool, err *broker.Error) {
 		x.sh.post(func() {
 			if !x.closed {
-				done(ok)
+				done(ok, err)
 			}
 		})
 	})
@@ -152,12 +158,11 @@ func (x *session) ConsumerTimeout(queue string) int64 {
 
 // SetSecret implements broker.Session.
 func (x *session) SetSecret(password string, done func(*broker.Error)) {
-	x.verify(x.sh.view.User(x.user), password, func(ok bool) {
-		if !ok {
-			done(refusedLogin())
-			return
+	x.verify(x.sh.view.User(x.user), password, func(ok bool, err *broker.Error) {
+		if err == nil && !ok {
+			err = refusedLogin()
 		}
-		done(nil)
+		done(err)
 	})
 }
 

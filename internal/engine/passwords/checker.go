@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
@@ -16,7 +17,7 @@ import (
 // workers bounds the hashes that are computed at the same time, and with it their memory: 2 × 19 MiB.
 const workers = 2
 
-// maxWaiting bounds the checks that wait for a worker; what comes beyond is refused, and a client may try again.
+// maxWaiting bounds the checks that wait for a worker; of what comes beyond it is not known whether it is right, and a client may try again.
 const maxWaiting = 1024
 
 // Only right verdicts are kept. A wrong password takes its full time whenever it is tried, as a user who does not exist does: else
@@ -67,12 +68,13 @@ type check struct {
 	hash     string
 	password string
 	nobody   bool // there is no such user
-	done     func(bool)
+	done     func(right bool, err *broker.Error)
 }
 
 // Verify says whether a password is the user's. done is called once: before Verify returns if the verdict is known, otherwise on a
-// loop of the checker's. A nil user is never right.
-func (k *Checker) Verify(user *catalog.User, password string, done func(bool)) {
+// loop of the checker's. A nil user is never right. An error, broker.Unavailable, says that too many wait to be checked: then nothing is known
+// of the password, and the same request may succeed later.
+func (k *Checker) Verify(user *catalog.User, password string, done func(right bool, err *broker.Error)) {
 	c := check{password: password, done: done, hash: k.dummy, nobody: true}
 	name := ""
 	if user != nil {
@@ -82,9 +84,9 @@ func (k *Checker) Verify(user *catalog.User, password string, done func(bool)) {
 	known, box := k.admit(&c)
 	switch {
 	case known:
-		done(true)
+		done(true, nil)
 	case box == nil:
-		done(false)
+		done(false, broker.Errorf(broker.Unavailable, "too many logins wait to be checked; try again in a moment"))
 	default:
 		box.Post(c)
 	}
@@ -121,7 +123,7 @@ func (k *Checker) run(c check) {
 	matches, err := Check(c.hash, c.password)
 	right := matches && err == nil && !c.nobody // what is stored and is no hash matches nothing
 	k.remember(c.digest, right)
-	c.done(right)
+	c.done(right, nil)
 }
 
 func (k *Checker) remember(d [sha256.Size]byte, right bool) {

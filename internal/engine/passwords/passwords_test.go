@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/port/exec"
 )
@@ -76,7 +77,7 @@ func (m *manual) add(d time.Duration) {
 
 func verify(k *Checker, u *catalog.User, password string) (right, atOnce bool) {
 	got := make(chan bool, 1)
-	k.Verify(u, password, func(ok bool) { got <- ok })
+	k.Verify(u, password, func(ok bool, _ *broker.Error) { got <- ok })
 	select {
 	case right = <-got:
 		return right, true
@@ -142,7 +143,14 @@ func TestChecksThatWaitAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.waiting = maxWaiting
-	if right, atOnce := verify(k, nil, "secret"); right || !atOnce {
-		t.Errorf("beyond the bound: right %v, at once %v; want refused at once", right, atOnce)
+	told := false
+	k.Verify(nil, "secret", func(right bool, err *broker.Error) {
+		told = true
+		if right || err == nil || !err.Retryable() {
+			t.Errorf("beyond the bound: right %v, %v; want that it is not known, and may be asked again", right, err)
+		}
+	})
+	if !told {
+		t.Error("beyond the bound nothing was said at once")
 	}
 }

@@ -139,14 +139,14 @@ func (c *Conn) startOk(m *wire.ConnectionStartOk) {
 	})
 }
 
-// refuseLogin closes the way the client expects: with connection.close where it said that it understands that, else by ending the
-// connection, which is how AMQP says it.
+// refuseLogin closes the way the client expects: with connection.close where it said that it understands that, or where it is not the login
+// that was wrong, else by ending the connection, which is how AMQP says it.
 func (c *Conn) refuseLogin(m *wire.ConnectionStartOk, err *broker.Error) {
 	f := faultOf(err)
 	if f.code == wire.AccessRefused {
 		f.text = "Login was refused using authentication mechanism " + m.Mechanism + ". " + f.text
 	}
-	if c.client.authClose {
+	if c.client.authClose || f.code != wire.AccessRefused {
 		c.fail(m.ID(), f)
 		return
 	}
@@ -244,7 +244,9 @@ func (c *Conn) updateSecret(m *wire.ConnectionUpdateSecret) {
 		}
 		if err != nil {
 			f := faultOf(err)
-			f.code = wire.NotAllowed
+			if f.code == wire.AccessRefused {
+				f.code = wire.NotAllowed // AMQP wants a hard code here
+			}
 			c.fail(m.ID(), f)
 			return
 		}
