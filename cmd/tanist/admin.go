@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"os"
 
@@ -8,6 +10,8 @@ import (
 
 	"github.com/tanist/tanist/cmd/tanist/login"
 	"github.com/tanist/tanist/cmd/tanist/show"
+	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
 )
 
@@ -87,4 +91,29 @@ func first(words ...string) string {
 		}
 	}
 	return ""
+}
+
+// waitsFor says what a queue waits for: in its own words where the admin API can be asked without a question to the user.
+func waitsFor(ctx context.Context, queue, ca string) string {
+	hint := fmt.Sprintf("tanist status %s says what it waits for", control.Quoted(queue))
+	if _, ok := os.LookupEnv("TANIST_PASSWORD"); !ok && first(os.Getenv("TANIST_USER"), "guest") != "guest" {
+		return hint
+	}
+	api, err := (&adminFlags{ca: ca}).client()
+	if err != nil {
+		return hint
+	}
+	parts, err := api.Partitions(ctx, "", queue)
+	if err != nil {
+		return hint
+	}
+	for _, p := range parts {
+		switch {
+		case p.State != admin.Serving && p.Reason != "":
+			return fmt.Sprintf("%s is %s: %s", admin.Visible(queue), p.State, admin.Visible(p.Reason))
+		case p.Reason != "":
+			return admin.Visible(p.Reason)
+		}
+	}
+	return hint
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tanist/tanist/cmd/tanist/benches"
 	"github.com/tanist/tanist/cmd/tanist/dev"
 	"github.com/tanist/tanist/cmd/tanist/inspect"
+	"github.com/tanist/tanist/cmd/tanist/messages"
 	"github.com/tanist/tanist/cmd/tanist/recovery"
 	"github.com/tanist/tanist/cmd/tanist/show"
 )
@@ -74,7 +75,7 @@ check, wait, plan). Completion for your shell: tanist completion --help.`,
 		}
 	}
 	add("node", newServe(), dev.New(), newStatus(), newList(), newCursor(), newAttention(), newTimeline(), newEvidence(), newWait(), newCheck(), newPlan(), newAcceptLoss(), newDelete(), newDeleted(), newJoinToken(), newNode(), newSetting(), newPolicy(), newConfig(), newVersion(), inspect.New(), recovery.New())
-	add("client", newPublish(), newConsume())
+	add("client", messages.NewPublish(waitsFor), messages.NewConsume())
 	add("proof", benches.New(), newSim())
 	add("access", newUser(), newVHost(), newPermission())
 	root.SetCompletionCommandGroupID("node")

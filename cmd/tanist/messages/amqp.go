@@ -1,6 +1,9 @@
-package main
+// Package messages is what speaks AMQP as any other client does: `tanist publish` and `tanist consume`. Nothing of the admin API and nothing of a node's
+// inside may come in.
+package messages
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/cmd/tanist/login"
+	"github.com/tanist/tanist/cmd/tanist/show"
 )
 
 // amqpFlags say which broker to speak to.
@@ -31,18 +35,18 @@ func (f *amqpFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.url, "url", "", "broker, as amqp://USER@HOST:PORT/VHOST or amqps://… (default $TANIST_URL, else guest on 127.0.0.1:5672); the password is best left to $TANIST_PASSWORD")
 	p.StringVar(&f.ca, "ca", "", "PEM file of the authority of an amqps address")
-	jsonFlag(c, &f.json)
+	show.JSONFlag(c, &f.json)
 }
 
 // address is the URL with a password in it, for the client library only.
 func (f *amqpFlags) address() (string, error) {
-	text := first(f.url, os.Getenv("TANIST_URL"), "amqp://guest@127.0.0.1:5672/")
+	text := cmp.Or(f.url, os.Getenv("TANIST_URL"), "amqp://guest@127.0.0.1:5672/")
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "amqp" && u.Scheme != "amqps" {
 		return "", errors.New("the broker's address (--url, $TANIST_URL) is no URL such as amqp://guest@127.0.0.1:5672/ or amqps://USER@HOST/VHOST") // not shown: it may hold a password
 	}
 	if u.User == nil {
-		u.User = url.User(first(os.Getenv("TANIST_USER"), "guest"))
+		u.User = url.User(cmp.Or(os.Getenv("TANIST_USER"), "guest"))
 	}
 	if _, ok := u.User.Password(); !ok {
 		p, err := login.Password(u.User.Username())

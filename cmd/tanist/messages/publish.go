@@ -1,8 +1,9 @@
-package main
+package messages
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,9 +19,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tanist/tanist/cmd/tanist/inspect"
-	"github.com/tanist/tanist/internal/core/control"
+	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/core/units"
-	"github.com/tanist/tanist/internal/front/admin"
 )
 
 type publishOptions struct {
@@ -37,10 +37,12 @@ type publishOptions struct {
 	producer             string
 	firstSequence        int64
 	from                 string
+	waitsFor             func(ctx context.Context, queue, ca string) string
 }
 
-func newPublish() *cobra.Command {
-	var o publishOptions
+// NewPublish makes the verb publish. waitsFor says in one line what a queue waits for that confirms nothing; it is given the PEM file of --ca.
+func NewPublish(waitsFor func(ctx context.Context, queue, ca string) string) *cobra.Command {
+	o := publishOptions{waitsFor: waitsFor}
 	c := &cobra.Command{
 		Use: "publish QUEUE [BODY…]", SuggestFor: []string{"send", "put", "produce"}, Short: "Publish messages and wait for their confirms", Args: cobra.MinimumNArgs(1),
 		Long: `Publishes each BODY, or each line of standard input if there is none, or made-up bodies with --size, and waits until the broker has
@@ -116,12 +118,12 @@ func (o *publishOptions) run(c *cobra.Command, queue string, bodies []string) er
 	if err := o.declare.run(ch, queue); err != nil {
 		return err
 	}
-	p := &publisher{o: o, ch: ch, key: first(o.key, queue), began: time.Now(), slow: time.NewTicker(time.Second), queue: queue}
+	p := &publisher{o: o, ch: ch, key: cmp.Or(o.key, queue), began: time.Now(), slow: time.NewTicker(time.Second), queue: queue}
 	defer p.slow.Stop()
 	err = p.run(c.Context(), next)
 	p.tally.Seconds = time.Since(p.began).Seconds()
 	if o.json {
-		if jerr := printJSON(c.OutOrStdout(), p.tally); jerr != nil {
+		if jerr := show.JSON(c.OutOrStdout(), p.tally); jerr != nil {
 			return jerr
 		}
 	} else {
@@ -353,32 +355,7 @@ func (p *publisher) late(ctx context.Context) {
 	p.waited = true
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	fmt.Fprintf(os.Stderr, "no confirm for %s of %s: %s\n", time.Since(p.sent[0]).Round(time.Second), plural(len(p.sent), "message"), waitsFor(ctx, p.queue, p.o.ca))
-}
-
-// waitsFor says what a queue waits for: in its own words where the admin API can be asked without a question to the user.
-func waitsFor(ctx context.Context, queue, ca string) string {
-	hint := fmt.Sprintf("tanist status %s says what it waits for", control.Quoted(queue))
-	if _, ok := os.LookupEnv("TANIST_PASSWORD"); !ok && first(os.Getenv("TANIST_USER"), "guest") != "guest" {
-		return hint
-	}
-	api, err := (&adminFlags{ca: ca}).client()
-	if err != nil {
-		return hint
-	}
-	parts, err := api.Partitions(ctx, "", queue)
-	if err != nil {
-		return hint
-	}
-	for _, p := range parts {
-		switch {
-		case p.State != admin.Serving && p.Reason != "":
-			return fmt.Sprintf("%s is %s: %s", admin.Visible(queue), p.State, admin.Visible(p.Reason))
-		case p.Reason != "":
-			return admin.Visible(p.Reason)
-		}
-	}
-	return hint
+	fmt.Fprintf(os.Stderr, "no confirm for %s of %s: %s\n", time.Since(p.sent[0]).Round(time.Second), show.Plural(len(p.sent), "message"), p.o.waitsFor(ctx, p.queue, p.o.ca))
 }
 
 func (p *publisher) returned(r amqp.Return) {

@@ -1,4 +1,4 @@
-package main
+package messages
 
 import (
 	"encoding/json"
@@ -25,7 +25,8 @@ type consumeOptions struct {
 	idle             time.Duration
 }
 
-func newConsume() *cobra.Command {
+// NewConsume makes the verb consume.
+func NewConsume() *cobra.Command {
 	var o consumeOptions
 	c := &cobra.Command{
 		Use: "consume QUEUE", SuggestFor: []string{"get", "receive", "read", "subscribe"}, Short: "Consume messages and print them", Args: cobra.ExactArgs(1),
