@@ -59,8 +59,15 @@ func newHarness(t *testing.T, limits Limits) *harness {
 type plain struct{}
 
 func (plain) Verify(u *catalog.User, password string, done func(bool, *broker.Error)) {
+	if password == busyPassword {
+		done(false, broker.Errorf(broker.Unavailable, "too many wait"))
+		return
+	}
 	done(u != nil && u.Hash == password, nil)
 }
+
+// busyPassword is one that plain has no time for.
+const busyPassword = "\x00busy"
 
 func (h *harness) propose(items ...catalog.Item) {
 	h.t.Helper()

@@ -39,6 +39,7 @@ func TestLogin(t *testing.T) {
 		{"ann", "pw", "/", false, "login: ok"},
 		{"ann", "no", "/", false, "login: error 10 wrong user name or password"},
 		{"bob", "pw", "/", false, "login: error 10 wrong user name or password"},
+		{"ann", busyPassword, "/", false, "login: error 7 too many wait"},
 		{"ann", "pw", "missing", false, "login: error 5 vhost 'missing' not found"},
 		{"ann", "pw", "other", false, "login: error 5 access to vhost 'other' refused for user 'ann'"},
 		{"guest", "guest", "/", false, "login: error 10 user 'guest' can only connect from this machine (loopback)"},

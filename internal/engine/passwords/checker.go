@@ -96,7 +96,7 @@ func (k *Checker) Verify(user *catalog.User, password string, done func(right bo
 func (k *Checker) admit(c *check) (known bool, box exec.Mailbox) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if until, ok := k.kept[c.digest]; ok && k.clock.Mono() < until {
+	if k.keeps(c.digest) {
 		return true, nil
 	}
 	if k.waiting >= maxWaiting {
@@ -105,6 +105,12 @@ func (k *Checker) admit(c *check) (known bool, box exec.Mailbox) {
 	k.waiting++
 	k.next = (k.next + 1) % len(k.boxes)
 	return false, k.boxes[k.next]
+}
+
+// keeps reports whether a verdict is known. The lock is held.
+func (k *Checker) keeps(d [sha256.Size]byte) bool {
+	until, ok := k.kept[d]
+	return ok && k.clock.Mono() < until
 }
 
 type worker struct{ k *Checker }
@@ -119,9 +125,16 @@ func (w worker) Receive(msg any) {
 // Flush implements exec.Actor.
 func (w worker) Flush() {}
 
+// run finds the verdict. It may have been found while the check waited: when a node comes up, or another is lost, all clients of an
+// application log in at once, with one name.
 func (k *Checker) run(c check) {
-	matches, err := Check(c.hash, c.password)
-	right := matches && err == nil && !c.nobody // what is stored and is no hash matches nothing
+	k.mu.Lock()
+	right := k.keeps(c.digest)
+	k.mu.Unlock()
+	if !right {
+		matches, err := Check(c.hash, c.password)
+		right = matches && err == nil && !c.nobody // what is stored and is no hash matches nothing
+	}
 	k.remember(c.digest, right)
 	c.done(right, nil)
 }

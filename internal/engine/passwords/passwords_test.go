@@ -154,3 +154,22 @@ func TestChecksThatWaitAreBounded(t *testing.T) {
 		t.Error("beyond the bound nothing was said at once")
 	}
 }
+
+// Thousands of clients with one name and password come at once after a node was lost. One of them is checked, or as many as there are
+// workers; a hash for each would take the machine for seconds.
+func TestWhatOthersLearntMeanwhileIsNotLearntAgain(t *testing.T) {
+	x := exec.New(1)
+	defer x.Stop()
+	k, err := New(x, &manual{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := check{hash: "no hash: checked again it would not match", digest: digest(k.key, "ann", "h", "secret")}
+	c.done = func(right bool, err *broker.Error) {
+		if !right || err != nil {
+			t.Errorf("right %v, %v", right, err)
+		}
+	}
+	k.remember(c.digest, true)
+	k.run(c)
+}

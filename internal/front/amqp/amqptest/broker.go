@@ -78,7 +78,7 @@ func (b *Broker) Open(p broker.Peer, l broker.Listener) broker.Session {
 	return s
 }
 
-// Session is a session. It knows one user, guest with password guest, and the virtual host "/".
+// Session is a session. It knows one user, guest with password guest, and the virtual host "/". The password busy cannot be checked now.
 type Session struct {
 	b      *Broker
 	L      broker.Listener
@@ -101,6 +101,10 @@ func (b *Broker) Last() *Session { return b.sessions[len(b.sessions)-1] }
 // Authenticate implements broker.Session.
 func (s *Session) Authenticate(user, password string, done func(*broker.Error)) {
 	s.b.answer(func() {
+		if password == "busy" {
+			done(broker.Errorf(broker.Unavailable, "too many logins wait; try again"))
+			return
+		}
 		if user != "guest" || password != "guest" {
 			done(broker.Errorf(broker.AuthFailed, "wrong user name or password"))
 			return
