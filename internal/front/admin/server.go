@@ -72,7 +72,17 @@ func Handler(env Env) http.Handler {
 		mux.Handle("GET /{$}", http.RedirectHandler(PagesPath, http.StatusSeeOther))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { h.unknown(w, r, mux) })
-	return http.MaxBytesHandler(mux, maxBody)
+	return http.MaxBytesHandler(sameSite().Handler(mux), maxBody)
+}
+
+// sameSite refuses what the page of another site has a browser ask for that changes anything: a browser that has logged in to the console
+// would send the password along.
+func sameSite() *http.CrossOriginProtection {
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, "cross_origin", "this was asked for by a page of another site", false)
+	}))
+	return p
 }
 
 func plain(w http.ResponseWriter, status int, text string) {
