@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -40,7 +41,8 @@ type input struct {
 // output is what the writer writes, and back when it was written.
 type output struct {
 	session.Output
-	gone int // bytes that were written at once, by the actor
+	gone int  // bytes that were written at once, by the actor
+	last bool // nothing is to be written, now or later: the client is told that
 	err  error
 }
 
@@ -158,6 +160,11 @@ func (c *conn) write() {
 	for {
 		select {
 		case o := <-c.outgoing:
+			if o.last {
+				o.err = c.nc.(halfCloser).CloseWrite()
+				c.mb.Post(o)
+				continue
+			}
 			n, err := c.nc.Write(o.Bytes[o.gone:])
 			c.out.Add(uint64(n))
 			c.server.out.Add(uint64(n))
@@ -169,11 +176,19 @@ func (c *conn) write() {
 	}
 }
 
-// cut ends the connection from any goroutine, and the goroutines with it.
+// halfCloser is a connection that can end the way to the client alone.
+type halfCloser interface{ CloseWrite() error }
+
+// cut ends the connection from any goroutine, and the goroutines with it. It does not wait: TLS would say goodbye first, for up to five
+// seconds to a client that takes nothing, and it is a loop that waits then, which serves others.
 func (c *conn) cut() {
 	c.quitOnce.Do(func() {
 		close(c.quit)
-		if err := c.nc.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		nc := c.nc
+		if t, ok := nc.(*tls.Conn); ok {
+			nc = t.NetConn()
+		}
+		if err := nc.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			trace.Info(c.server.env.Trace, "amqp.connection.close", slog.String("peer", c.peer.Address), slog.String("error", err.Error()))
 		}
 		c.server.remove(c)
@@ -347,6 +362,9 @@ func (c *conn) wind() {
 // hangUp ends a connection whose last words were written. The client is given a moment to hang up first, since closing a socket that
 // still has input makes the other end lose what it has not yet read.
 func (c *conn) hangUp() {
+	if c.farewell {
+		return
+	}
 	if c.s.Pending() > 0 || len(c.idle) < 2 {
 		if !c.closing {
 			c.closing = true
@@ -354,16 +372,16 @@ func (c *conn) hangUp() {
 		}
 		return
 	}
-	if c.farewell {
-		return
-	}
 	c.farewell = true
-	half, ok := c.nc.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
+	if _, ok := c.nc.(halfCloser); !ok {
 		c.finish(nil)
 		return
 	}
 	c.limit(lingerLimit)
+	o := c.idle[1]
+	c.idle = c.idle[:1]
+	o.last = true
+	c.outgoing <- o // the writer waits for it, where it has to be waited for
 }
 
 // finish gives up the socket and everything that the client held.
