@@ -132,6 +132,9 @@ type incoming struct {
 	arena   []byte
 }
 
+// maxPending bounds the messages that are not complete: each takes memory beside its bytes, and there are as many keys as a peer likes.
+const maxPending = 1 << 16
+
 // assembly is a message of which parts are missing.
 type assembly struct {
 	buf []byte
@@ -213,6 +216,9 @@ func (in *incoming) add(key, total uint64, more bool, data cursor) error {
 	if a == nil {
 		if !more || total == 0 || total > uint64(in.limit-in.held) {
 			return fmt.Errorf("%w: a first part of %d bytes in all, %d may be outstanding", errOrder, total, in.limit-in.held)
+		}
+		if len(in.pending) == maxPending {
+			return fmt.Errorf("%w: more than %d messages at a time", errOrder, maxPending)
 		}
 		a = &assembly{buf: make([]byte, total)}
 		if in.pending == nil {

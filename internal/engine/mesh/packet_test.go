@@ -88,6 +88,19 @@ func TestPartsThatDoNotFit(t *testing.T) {
 	}
 }
 
+// A peer may begin a message for each key there is, of a byte or two each.
+func TestMessagesThatAreNotCompleteAreBounded(t *testing.T) {
+	in := &incoming{limit: 1 << 30}
+	for key := range uint64(maxPending) {
+		if err := in.add(key, 2, true, cursor{}); err != nil {
+			t.Fatalf("message %d: %v", key, err)
+		}
+	}
+	if err := in.add(maxPending, 2, true, cursor{}); !errors.Is(err, errOrder) {
+		t.Errorf("one more: %v", err)
+	}
+}
+
 // Any bytes are read as protobuf reads them, or refused; nothing panics, and memory stays within the limit.
 func FuzzPacket(f *testing.F) {
 	seed := (&outgoing{[]part{{key: 1, data: []byte("abc"), total: 6, more: true}, {key: 2, data: []byte("x")}, {key: 1, data: []byte("def")}}}).encode(mem.NopBufferPool{})
