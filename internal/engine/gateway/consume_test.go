@@ -495,23 +495,3 @@ func TestConsumerEndedByTheOwner(t *testing.T) {
 	h.do(func() { c.s.Cancel(5, func() { c.say("cancelled") }) })
 	c.expect("cancelled")
 }
-
-func TestConsumersThatDoNotSettleAreEnded(t *testing.T) {
-	h := newHarness(t, Limits{})
-	c := h.client()
-	q := durable("q")
-	q.Queue.ConsumerTimeout = 5000
-	o := c.declare(q)
-	h.do(func() { c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 5}, c.done("consume")) })
-	o.deliver(1, item(1, "a"), item(2, "b"))
-	h.settle()
-	h.sim.RunFor(3 * time.Second)
-	h.do(func() { c.s.Settle(c.refs[:1], broker.Accept) })
-	h.sim.RunFor(4 * time.Second)
-	c.expect("consume: ok; delivered to 5: 1=a 2=b")
-	h.sim.RunFor(4 * time.Second)
-	c.expect("consumer 5 gone: a delivery of queue 'q' in vhost '/' was not settled within 5s")
-	if got := o.settled(); got != "#1 accept 1-1; #2 release 2-2; " || len(all[protocol.Unsubscribe](o)) != 1 {
-		t.Errorf("settled %s, %d unsubscribed", got, len(all[protocol.Unsubscribe](o)))
-	}
-}

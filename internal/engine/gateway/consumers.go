@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"time"
-
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/offsets"
 	"github.com/tanist/tanist/internal/core/protocol"
@@ -57,9 +55,6 @@ type consumer struct {
 	prefetch uint32
 	// delivered is the epoch in which the last delivery of a queue came; 0: none has.
 	delivered uint64
-	timed     bool // oldest counts
-	oldest    uint64
-	oldestAt  time.Duration
 	revoked   bool // its credit was taken back, as its session has too much
 	pumping   bool // on the shard's list for the next Flush
 }

@@ -64,7 +64,13 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 			done(broker.QueueInfo{}, answer(catalog.ItemResult{Refused: refused}, nil))
 			return
 		}
-		x.count(have, done)
+		x.count(have, func(info broker.QueueInfo, err *broker.Error) {
+			if err != nil && err.Code == broker.NotFound { // it was being deleted, perhaps elsewhere, where that is answered by now
+				x.DeclareQueue(q, done)
+				return
+			}
+			done(info, err)
+		})
 		return
 	}
 	answered := func(o catalog.ItemResult, err error) { x.declared(q.Name, o, err, done) }

@@ -53,6 +53,23 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// A queue that is deleted through one node may be declared anew through another, which still has it then.
+func TestDeclaringWhatIsBeingDeletedMakesItAnew(t *testing.T) {
+	h := newHarness(t, Limits{})
+	c := h.client()
+	o := c.declare(durable("q"))
+	o.quiet = true // it is closed, and gone before it answers
+	h.do(func() {
+		c.s.DeclareQueue(durable("q"), func(i broker.QueueInfo, e *broker.Error) { c.result("declare "+i.Name, e) })
+	})
+	c.expect("")
+	h.propose(catalog.DeleteResource("/", "q", 0, 0))
+	c.expect("declare q: ok")
+	if r := h.state.View().Resource("/", "q"); r == nil || partition(r) == o.p {
+		t.Errorf("the queue is %+v", r)
+	}
+}
+
 func TestNothingGoesBeforeLogin(t *testing.T) {
 	h := newHarness(t, Limits{})
 	c := &client{h: h}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
-	"github.com/tanist/tanist/internal/port/trace"
 )
 
 // Messages that a shard posts to itself.
@@ -152,7 +150,6 @@ func (s *Shard) tick() {
 		}
 		a.expire(s.limits.ConfirmTimeout)
 		a.expireRequests()
-		more = a.expireConsumers() || more
 		a.expireHome()
 		more = a.comeNear() || more
 		if a.state == attaching && s.now-a.since > attachTimeout {
@@ -172,40 +169,6 @@ func (s *Shard) tick() {
 	if more {
 		s.watch()
 	}
-}
-
-// expireConsumers ends consumers that hold a delivery unsettled for longer than the queue allows (x-consumer-timeout): what they
-// hold goes back. It reports whether any may time out later. Only the lowest offset held is timed, so that it costs nothing per
-// message: a delivery has its time from when no lower one is held.
-func (a *attachment) expireConsumers() bool {
-	if a.res.Queue == nil || a.res.Queue.ConsumerTimeout <= 0 {
-		return false
-	}
-	limit := time.Duration(a.res.Queue.ConsumerTimeout) * time.Millisecond
-	watched := false
-	for _, c := range slices.Clone(a.consumers) {
-		least, ok := c.held.Least()
-		switch {
-		case !ok || c.state != running:
-			c.timed = false
-			continue
-		case !c.timed || c.oldest != least:
-			c.timed, c.oldest, c.oldestAt = true, least, a.sh.now
-		case a.sh.now-c.oldestAt > limit:
-			c.overdue(limit)
-			continue
-		}
-		watched = true
-	}
-	return watched
-}
-
-// overdue ends a consumer that does not settle.
-func (c *consumer) overdue(limit time.Duration) {
-	reason := fmt.Sprintf("a delivery of queue '%s' in vhost '%s' was not settled within %s", c.a.res.Name, c.a.res.VHost, limit)
-	trace.Warn(c.a.sh.env.Trace, "gateway.consumer.overdue", slog.String("session", c.session.name), slog.String("reason", reason))
-	c.leave()
-	c.session.consumerGone(c, reason)
 }
 
 // expireRequests answers those that have waited too long. What they asked may still happen; a deletion's Close is undone.

@@ -153,18 +153,24 @@ func (x *session) Bind(b catalog.Binding, done func(*broker.Error)) {
 	})
 }
 
-// Unbind implements broker.Session.
+// Unbind implements broker.Session. Unbinding what does not exist succeeds.
 func (x *session) Unbind(b catalog.Binding, done func(*broker.Error)) {
 	if x.waits(func() { x.Unbind(b, done) }) {
 		return
 	}
 	b.VHost = x.vhost
+	answered := func(err *broker.Error) {
+		if err != nil && err.Code == broker.NotFound {
+			err = nil
+		}
+		done(err)
+	}
 	x.sure(func() *broker.Error { return x.checkBinding(&b) }, func(err *broker.Error) {
 		if err != nil {
-			done(err)
+			answered(err)
 			return
 		}
-		x.change(catalog.Unbind(b), func(_ catalog.ItemResult, err *broker.Error) { done(err) })
+		x.change(catalog.Unbind(b), func(_ catalog.ItemResult, err *broker.Error) { answered(err) })
 	})
 }
 

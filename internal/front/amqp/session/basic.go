@@ -101,16 +101,16 @@ func (ch *channel) start(m *wire.BasicConsume, spec broker.ConsumeSpec) {
 	c.numbered++
 	spec.Consumer = c.numbered
 	k := &consumer{ch: ch, num: c.numbered, tag: m.ConsumerTag, queue: spec.Queue, noAck: m.NoAck}
-	// The answer comes before the first delivery, whichever the broker says first.
+	// The answer comes before the first delivery, whichever the broker says first. By then the queue is known here, wherever it was declared.
 	k.started = func() {
 		k.started = nil
+		if !k.noAck {
+			k.timeout = ch.timed(k.queue)
+		}
 		ch.reply(m.NoWait, &wire.BasicConsumeOk{ConsumerTag: k.tag})
 	}
 	c.consumers[k.num] = k
 	ch.consumers = append(ch.consumers, k)
-	if !k.noAck {
-		k.timeout = ch.timed(spec.Queue)
-	}
 	done := ch.await(m.ID())
 	c.b.Consume(spec, func(err *broker.Error) {
 		if err != nil && !ch.gone {

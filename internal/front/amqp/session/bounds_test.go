@@ -2,8 +2,10 @@ package session
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/front/amqp/amqptest"
@@ -73,6 +75,82 @@ func TestGetsAreBounded(t *testing.T) {
 	c.Take(&o)
 	if got += bytes.Count(o.Bytes, []byte{0, 60, 0, 71}); got != channels || c.getting != 0 {
 		t.Errorf("got %d messages of %d, %d are still being fetched", got, channels, c.getting)
+	}
+}
+
+// What a client is not given after all, since it had asked for a pause and then ends its consumer, pays its credit back.
+func TestWhatIsDroppedIsPaidBack(t *testing.T) {
+	b := amqptest.New()
+	c := opened(t, b)
+	in := wire.AppendMethod(nil, 1, &wire.ChannelOpen{})
+	in = wire.AppendMethod(in, 1, &wire.QueueDeclare{Queue: "q"})
+	in = wire.AppendMethod(in, 1, &wire.BasicConsume{Queue: "q", ConsumerTag: "c"})
+	in = wire.AppendMethod(in, 1, &wire.ChannelFlow{Active: false})
+	in = wire.AppendMethod(in, 1, &wire.BasicPublish{RoutingKey: "q"})
+	in = wire.AppendContentHeader(in, 1, wire.Content{Properties: []byte{0, 0}, Size: 100})
+	in = wire.AppendBody(in, 1, 128<<10, make([]byte, 100))
+	c.Feed(in, c.now)
+	stash := c.channels[1].stash
+	if len(stash) != 1 {
+		t.Fatalf("%d deliveries are kept", len(stash))
+	}
+	want := len(stash[0].d.Payload)
+	c.Feed(wire.AppendMethod(nil, 1, &wire.BasicCancel{ConsumerTag: "c"}), c.now)
+	if got := b.PaidBack(1); got != want || b.Last().Held() != 0 {
+		t.Errorf("%d bytes of %d were paid back, %d deliveries are held", got, want, b.Last().Held())
+	}
+}
+
+// A client may cut a message into pieces of any size. The list of them is not kept for longer than the message.
+func TestSmallPiecesLeaveNoMemory(t *testing.T) {
+	b := amqptest.New()
+	c := opened(t, b)
+	const size = 10_000
+	in := wire.AppendMethod(nil, 1, &wire.ChannelOpen{})
+	in = wire.AppendMethod(in, 1, &wire.BasicPublish{RoutingKey: "q"})
+	in = wire.AppendContentHeader(in, 1, wire.Content{Properties: []byte{0, 0}, Size: size})
+	for range size {
+		in = wire.AppendBody(in, 1, 128<<10, []byte{1})
+	}
+	for _, part := range [][]byte{in[:len(in)/2], in[len(in)/2:]} { // unfinished, and whole
+		c.Feed(part, c.now)
+		if n := cap(c.channels[1].incoming.pieces); n > 1024 {
+			t.Errorf("a list of %d pieces is kept", n)
+		}
+	}
+	if len(b.Published) != 1 || len(b.Published[0].Body[0]) != size {
+		t.Fatalf("published %d messages", len(b.Published))
+	}
+}
+
+// A consumer keeps to its queue's time to settle also where the queue was not known here when the client asked to consume. A long time is
+// looked at often enough.
+func TestTheTimeToSettleIsThatOfTheQueueAsItIsFound(t *testing.T) {
+	b := amqptest.New()
+	c, other := opened(t, b), opened(t, b)
+	b.Later = true
+	in := wire.AppendMethod(nil, 1, &wire.ChannelOpen{})
+	c.Feed(wire.AppendMethod(in, 1, &wire.BasicConsume{Queue: "q"}), c.now)
+	b.Later = false
+	timeout := wire.Table{{Name: "x-consumer-timeout", Value: wire.Int64(30 * 60 * 1000)}}
+	in = wire.AppendMethod(nil, 1, &wire.ChannelOpen{})
+	other.Feed(wire.AppendMethod(in, 1, &wire.QueueDeclare{Queue: "q", Arguments: timeout}), other.now)
+	b.Run()
+	if k := c.consumers[1]; k == nil || k.timeout != 30*time.Minute {
+		t.Fatalf("the consumer is %+v", k)
+	}
+	if d := c.Interval(); d <= 0 || d > timeoutsEvery {
+		t.Errorf("it is looked at every %v", d)
+	}
+}
+
+// Texts are cut to what AMQP has room for, and not within a character.
+func TestLongTextsEndWithACharacter(t *testing.T) {
+	for n := range 4 {
+		f := faultf(wire.NotFound, "no queue '%s%s' in vhost '/'", "abc"[:n], strings.Repeat("\u00e4\u4e16", 80))
+		if text := f.reply(); len(text) > 255 || len(text) < 250 || !utf8.ValidString(text) {
+			t.Errorf("%d bytes: %q", len(text), text)
+		}
 	}
 }
 

@@ -209,8 +209,7 @@ func (ch *channel) end() {
 	}
 	ch.consumers = nil
 	for _, s := range ch.stash {
-		c.give(s.d.Ref, broker.Release)
-		c.b.Drained(s.consumer.num, len(s.d.Payload))
+		c.giveBack(s.consumer.num, &s.d)
 	}
 	ch.stash = nil
 	ch.unsettled.each(func(ref broker.Ref) { c.give(ref, broker.Release) })

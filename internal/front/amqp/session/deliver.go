@@ -31,12 +31,9 @@ type stashed struct {
 // Delivered implements broker.Listener.
 func (c *Conn) Delivered(num uint64, ds []broker.Delivery) {
 	k := c.consumers[num]
-	if k == nil {
-		for i := range ds { // it was cancelled while they were on their way
-			c.give(ds[i].Ref, broker.Release)
-			if c.b != nil {
-				c.b.Drained(num, len(ds[i].Payload))
-			}
+	if k == nil { // it was cancelled while they were on their way
+		for i := range ds {
+			c.giveBack(num, &ds[i])
 		}
 		c.wake()
 		return
@@ -48,7 +45,7 @@ func (c *Conn) Delivered(num uint64, ds []broker.Delivery) {
 	for i := range ds {
 		switch {
 		case ch.gone: // a delivery could not be sent
-			c.give(ds[i].Ref, broker.Release)
+			c.giveBack(num, &ds[i])
 		case ch.paused:
 			ch.stash = append(ch.stash, stashed{k, ds[i]})
 		default:
@@ -56,6 +53,14 @@ func (c *Conn) Delivered(num uint64, ds []broker.Delivery) {
 		}
 	}
 	c.wake()
+}
+
+// giveBack releases a delivery that the client does not get, and its credit with it.
+func (c *Conn) giveBack(consumer uint64, d *broker.Delivery) {
+	c.give(d.Ref, broker.Release)
+	if c.b != nil {
+		c.b.Drained(consumer, len(d.Payload))
+	}
 }
 
 // deliver writes one delivery.
@@ -104,7 +109,7 @@ func (ch *channel) flow(active bool) {
 	ch.stash = nil
 	for i := range stash {
 		if ch.gone {
-			ch.c.give(stash[i].d.Ref, broker.Release)
+			ch.c.giveBack(stash[i].consumer.num, &stash[i].d)
 			continue
 		}
 		stash[i].consumer.deliver(&stash[i].d)
@@ -147,7 +152,7 @@ func (k *consumer) remove() {
 	kept := ch.stash[:0]
 	for _, s := range ch.stash {
 		if s.consumer == k {
-			ch.c.give(s.d.Ref, broker.Release)
+			ch.c.giveBack(k.num, &s.d)
 		} else {
 			kept = append(kept, s)
 		}

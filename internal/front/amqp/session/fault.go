@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/front/amqp/wire"
@@ -37,8 +38,24 @@ var codeNames = map[uint16]string{
 	wire.NotAllowed: "NOT_ALLOWED", wire.NotImplemented: "NOT_IMPLEMENTED", wire.InternalError: "INTERNAL_ERROR",
 }
 
-// reply is the text for the client: clients and people look for the name in front.
-func (f *fault) reply() string { return codeNames[f.code] + " - " + f.text }
+// replyMost is how long a text for the client may be, in bytes.
+const replyMost = 255
+
+// full is the whole text: clients and people look for the name in front.
+func (f *fault) full() string { return codeNames[f.code] + " - " + f.text }
+
+// reply is as much of it as a client can be told. It is cut between characters: some clients fail at half of one.
+func (f *fault) reply() string {
+	text := f.full()
+	if len(text) <= replyMost {
+		return text
+	}
+	cut := replyMost - len("...")
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "..."
+}
 
 var brokerCodes = [...]uint16{
 	broker.Internal: wire.InternalError, broker.NotFound: wire.NotFound, broker.AccessRefused: wire.AccessRefused,

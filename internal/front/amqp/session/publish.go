@@ -131,12 +131,21 @@ func (c *Conn) gather() {
 			in.body = append(in.body, p...)
 			in.pieces[j] = nil
 		}
-		in.pieces = in.pieces[:0]
+		in.pieces = fewPieces(in.pieces)
 		c.assembled -= in.kept
 		in.kept = uint64(len(in.body) + len(in.props))
 		c.assembled += in.kept
 	}
 	c.spread = c.spread[:0]
+}
+
+// fewPieces keeps the memory of a list of pieces for the next message, unless the client has cut this one so small that the list takes more
+// than what it lists: a channel would keep that for as long as it is open.
+func fewPieces(pieces [][]byte) [][]byte {
+	if cap(pieces) > 1024 {
+		return nil
+	}
+	return pieces[:0]
 }
 
 // readProperties takes from a message's properties what the broker needs to know.
@@ -308,7 +317,7 @@ func (ch *channel) complete() *fault {
 	c.stats.Published++
 	err := c.b.Publish(tag, &in.msg)
 	clear(in.pieces)
-	in.pieces = in.pieces[:0]
+	in.pieces = fewPieces(in.pieces)
 	if cap(in.body) > 64<<10 {
 		in.body = nil
 	}

@@ -26,6 +26,9 @@ const getsMax = 4
 // getsPending is how many bytes may wait to be taken when another message is fetched.
 const getsPending = 1 << 20
 
+// timeoutsEvery is the longest between two looks at what clients have not settled in time.
+const timeoutsEvery = 10 * time.Second
+
 // assemblyMax bounds the parts of unfinished messages, over all channels of a connection, in multiples of the largest message.
 const assemblyMax = 4
 
@@ -350,7 +353,7 @@ func (c *Conn) Interval() time.Duration {
 		return 0
 	}
 	d := c.heartbeat / 2
-	if t := max(c.timeout/4, 100*time.Millisecond); c.timeout > 0 && (d == 0 || t < d) {
+	if t := min(max(c.timeout/4, 100*time.Millisecond), timeoutsEvery); c.timeout > 0 && (d == 0 || t < d) {
 		d = t
 	}
 	return d

@@ -46,7 +46,7 @@ func (c *Conn) Status() Status {
 		Stats: c.stats, Claimed: c.claimed,
 	}
 	if c.fault != nil && c.fault.code != wire.ConnectionForced {
-		s.Fault = c.fault.reply()
+		s.Fault = c.fault.full()
 	}
 	switch {
 	case c.state >= closing:
