@@ -90,6 +90,40 @@ func TestAConsumerThatIsCancelledBeforeItsQueueIsFound(t *testing.T) {
 	}
 }
 
+// What this node does not know to be deleted, and declared anew elsewhere since, is worked with as it is now.
+func TestWhatWasDeletedAndIsThereAnew(t *testing.T) {
+	b := newBehind(t)
+	c := b.client()
+	for what, do := range map[string]func(name string){
+		"passive": func(n string) {
+			c.s.DeclareQueue(broker.QueueSpec{Name: n, Passive: true}, func(_ broker.QueueInfo, e *broker.Error) { c.result(n, e) })
+		},
+		"purge":   func(n string) { c.s.PurgeQueue(n, func(_ uint32, e *broker.Error) { c.result(n, e) }) },
+		"get":     func(n string) { c.s.Get(n, false, func(_ broker.Delivery, _ bool, e *broker.Error) { c.result(n, e) }) },
+		"consume": func(n string) { c.s.Consume(broker.ConsumeSpec{Queue: n, Consumer: 5}, c.done(n)) },
+	} {
+		for _, anew := range []bool{true, false} {
+			c.declare(durable(what)).quiet = true
+			b.do(func() { do(what) })
+			c.expect("")
+			b.hold(catalog.DeleteResource("/", what, 0, 0))
+			gone := b.held
+			b.held = nil
+			want := what + ": error 1 no queue '" + what + "' in vhost '/'"
+			if anew {
+				b.elsewhere(catalog.Resource{Name: what, Durable: true})
+				want = what + ": ok"
+			}
+			b.do(func() { b.sh.Apply(gone) })
+			c.expect(want)
+			if anew {
+				b.propose(catalog.DeleteResource("/", what, 0, 0))
+				c.take()
+			}
+		}
+	}
+}
+
 func TestAMissAsksTheLeaderBeforeItIsBelieved(t *testing.T) {
 	b := newBehind(t)
 	c := b.client()

@@ -23,6 +23,13 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 		return
 	}
 	made := q.Name == ""
+	counted := func(info broker.QueueInfo, err *broker.Error) {
+		if wentMeanwhile(err) {
+			x.DeclareQueue(q, done)
+			return
+		}
+		done(info, err)
+	}
 	err := x.usable()
 	if err == nil && q.Passive {
 		x.find(q.Name, x.resource, func(r *catalog.Resource, err *broker.Error) {
@@ -30,7 +37,7 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 				done(broker.QueueInfo{}, err)
 				return
 			}
-			x.count(r, done)
+			x.count(r, counted)
 		})
 		return
 	}
@@ -64,13 +71,7 @@ func (x *session) DeclareQueue(q broker.QueueSpec, done func(broker.QueueInfo, *
 			done(broker.QueueInfo{}, answer(catalog.ItemResult{Refused: refused}, nil))
 			return
 		}
-		x.count(have, func(info broker.QueueInfo, err *broker.Error) {
-			if err != nil && err.Code == broker.NotFound { // it was being deleted, perhaps elsewhere, where that is answered by now
-				x.DeclareQueue(q, done)
-				return
-			}
-			done(info, err)
-		})
+		x.count(have, counted)
 		return
 	}
 	answered := func(o catalog.ItemResult, err error) { x.declared(q.Name, o, err, done) }
@@ -150,6 +151,10 @@ func (x *session) declared(name string, o catalog.ItemResult, err error, done fu
 		x.count(r, done)
 	}
 }
+
+// wentMeanwhile reports whether an owner cannot answer since its queue is deleted. That may have been done on another node, and answered there
+// before this was asked: what is there by that name now is to be looked for, as for any name that is not known here (see sure).
+func wentMeanwhile(err *broker.Error) bool { return err != nil && err.Code == broker.NotFound }
 
 // count asks the owner for counts; that it answers also means that the partition exists.
 func (x *session) count(r *catalog.Resource, done func(broker.QueueInfo, *broker.Error)) {
@@ -274,6 +279,10 @@ func (x *session) PurgeQueue(name string, done func(uint32, *broker.Error)) {
 			if x.closed {
 				return
 			}
+			if wentMeanwhile(err) {
+				x.PurgeQueue(name, done)
+				return
+			}
 			if err == nil && c.Refused != "" {
 				err = broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': %s", r.Name, r.VHost, c.Refused)
 			}
@@ -308,6 +317,10 @@ func (x *session) Get(name string, noAck bool, done func(broker.Delivery, bool, 
 		}
 		a := x.sh.attach(r, partition(r))
 		a.request(protocol.Get{NoAck: noAck}, func(_ protocol.Counted, g protocol.GetDone, err *broker.Error) {
+			if wentMeanwhile(err) && !x.closed {
+				x.Get(name, noAck, done)
+				return
+			}
 			x.got(a, r, noAck, g, err, done)
 		})
 	})
@@ -362,7 +375,14 @@ func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
 			done(err)
 			return
 		}
-		x.consume(c, r, done)
+		a := x.sh.attach(r, partition(r))
+		x.consume(c, r, func(err *broker.Error) {
+			if wentMeanwhile(err) && a.gone && !x.closed {
+				x.Consume(c, done)
+				return
+			}
+			done(err)
+		})
 	})
 }
 
