@@ -123,7 +123,9 @@ func looks(t *testing.T, b *browser, at *broker) {
 			{"awkward", base + "resource?vhost=%2F&name=" + escaped(awkward), `end`},
 			{"transitions", base + "transitions", "orders"},
 			{"transition", transition, "First confirm"},
+			{"clients", base + "clients", "guest"},
 			{"attention", base + "attention", "quorum-critical"},
+			{"deletions", base + "deletions", "Nothing was deleted by force"},
 		} {
 			tab.visit(p.address)
 			if look.script {
