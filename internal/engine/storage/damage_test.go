@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -219,11 +220,15 @@ func (r *rig) readWhole(c *Copy, l *log) error {
 	for from < l.tail.Position {
 		got := make(chan error, 1)
 		c.Read(from, 64<<10, func(bs []batch.Batch, err error) {
-			if err == nil && (len(bs) == 0 || bs[0].Position != from) {
+			if err == nil && len(bs) == 0 {
 				err = io.ErrUnexpectedEOF
 			}
-			if err == nil {
-				from = bs[len(bs)-1].End()
+			for _, b := range bs {
+				if b.Position != from {
+					err = fmt.Errorf("read on from %d: the next batch is at %d", from, b.Position)
+					break
+				}
+				from = b.End()
 			}
 			got <- err
 		})

@@ -285,6 +285,7 @@ type footer struct {
 	sections map[ident.Partition][]entry
 	bytes    int64
 	used     uint64 // when it was last asked for, in asks
+	rebuilt  bool   // from what could be read of the batches, which need not be all
 }
 
 func parseFooter(body []byte) (*footer, error) {

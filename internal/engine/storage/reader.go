@@ -78,10 +78,23 @@ func (s *Store) entries(p ident.Partition, sp *span) ([]entry, error) {
 	es := ft.sections[p]
 	from := sort.Search(len(es), func(i int) bool { return es[i].position >= sp.first })
 	to := sort.Search(len(es), func(i int) bool { return es[i].position >= sp.end })
-	if from == to {
-		return nil, fmt.Errorf("%w: the index of %s lacks positions %d to %d of %s", ErrDamaged, sp.file.name, sp.first, sp.end, p)
+	es = es[from:to:to]
+	if len(es) == 0 || ft.rebuilt && !covers(es, sp) {
+		return nil, fmt.Errorf("%w: the index of %s lacks positions %d to %d of %s, or some of them", ErrDamaged, sp.file.name, sp.first, sp.end, p)
 	}
-	return es[from:to:to], nil
+	return es, nil
+}
+
+// covers reports whether nothing of a span is missing from an index: a span has no gaps, and it is the checkpoint that says where it ends.
+func covers(es []entry, sp *span) bool {
+	next := sp.first
+	for _, e := range es {
+		if e.position != next {
+			return false
+		}
+		next = e.end()
+	}
+	return next == sp.end
 }
 
 // footerOf gives a file's index from memory or from disk.

@@ -289,9 +289,9 @@ func (f *logFile) readFooter() (*footer, error) {
 	return f.scan(w)
 }
 
-// scan makes an index of a file by reading all of it. Broken frames are stepped over: whoever needs them will find them broken.
+// scan makes an index of a file by reading all of it. Broken frames are stepped over: whoever needs them finds that they are missing.
 func (f *logFile) scan(w *window) (*footer, error) {
-	ft := &footer{sections: map[ident.Partition][]entry{}}
+	ft := &footer{sections: map[ident.Partition][]entry{}, rebuilt: true}
 	for at := int64(layout.HeaderSize); at+layout.FrameHead <= w.size; {
 		fr, err := w.frameAt(at)
 		switch {
