@@ -130,7 +130,28 @@ func (a *attachment) address() protocol.To {
 	return protocol.To{Partition: a.p, Gateway: a.sh.gateway, Stream: a.stream}
 }
 
-func (a *attachment) enter(st attachState) { a.state, a.since = st, a.sh.now }
+// enter changes the state. Consumers whose cancellation the stream's end overtakes have ended with it: nothing more comes to them.
+func (a *attachment) enter(st attachState) {
+	was := a.state
+	a.state, a.since = st, a.sh.now
+	if was == open && st != open {
+		a.endCancelled()
+	}
+}
+
+// endCancelled answers the cancellations that the owner has not.
+func (a *attachment) endCancelled() {
+	var cancelled []*consumer
+	a.consumers = slices.DeleteFunc(a.consumers, func(c *consumer) bool {
+		if c.state == cancelling {
+			cancelled = append(cancelled, c)
+		}
+		return c.state == cancelling
+	})
+	for _, c := range cancelled {
+		c.finishCancel()
+	}
+}
 
 // wait leaves the stream and connects again after a while that doubles each time, or as soon as an event says so.
 func (a *attachment) wait() {
@@ -213,30 +234,17 @@ func (a *attachment) attached(m protocol.Attached) {
 	a.touch()
 }
 
-// resubscribe gives the owner of a new stream the consumers, under their old numbers. Those that were being cancelled have ended. Of those
-// that it was told of and that have gone since, it is told that too.
+// resubscribe gives the owner of a new stream the consumers, under their old numbers. Of those that it was told of and that have gone since, it is
+// told that too.
 func (a *attachment) resubscribe() {
 	for _, id := range a.kept {
-		if _, c := a.consumer(id); c == nil || c.state == cancelling {
+		if _, c := a.consumer(id); c == nil {
 			a.to.Send(protocol.Unsubscribe{To: a.address(), Consumer: id})
 		}
 	}
 	a.kept = a.kept[:0]
-	var cancelled []*consumer
-	k := 0
 	for _, c := range a.consumers {
-		if c.state == cancelling {
-			cancelled = append(cancelled, c)
-			continue
-		}
-		a.consumers[k] = c
-		k++
 		c.subscribe()
-	}
-	clear(a.consumers[k:])
-	a.consumers = a.consumers[:k]
-	for _, c := range cancelled {
-		c.finishCancel()
 	}
 }
 

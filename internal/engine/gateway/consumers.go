@@ -43,8 +43,9 @@ type consumer struct {
 	num   uint64 // the front's
 	spec  broker.ConsumeSpec
 	state consumerState
-	// started answers Consume, stopped Cancel.
+	// started answers Consume, stopped Cancel; asked is when Consume was called.
 	started func(*broker.Error)
+	asked   time.Duration
 	stopped func()
 	failed  bool // started was told so: nothing is handed over
 

@@ -30,6 +30,7 @@ type harness struct {
 	state   *catalog.State
 	index   uint64
 	refuse  error                                        // of proposals
+	lose    error                                        // what is told of proposals, which are done all the same
 	mute    bool                                         // proposals are not answered
 	answer  func(cmd []byte) (r catalog.Result, is bool) // to a proposal, instead of the catalog; may be nil
 	owners  map[ident.Partition]*fakeOwner
@@ -104,6 +105,10 @@ func (h *harness) Propose(cmd []byte, done func(catalog.Result, error)) {
 		h.t.Fatal(err)
 	}
 	h.sh.Apply(changes)
+	if h.lose != nil {
+		done(catalog.Result{}, h.lose)
+		return
+	}
 	done(res, nil)
 }
 

@@ -127,29 +127,19 @@ func (x *session) checkQueue(q *broker.QueueSpec) *broker.Error {
 
 // declared is called once the catalog's answer has been applied here.
 func (x *session) declared(name string, o catalog.ItemResult, err error, done func(broker.QueueInfo, *broker.Error)) {
+	if x.closed {
+		return // what is exclusive to it goes, once it is there (own)
+	}
 	if e := answer(o, err); e != nil {
-		if !x.closed {
-			done(broker.QueueInfo{}, e)
-		}
+		done(broker.QueueInfo{}, e)
 		return
 	}
 	r := x.sh.view.Resource(x.vhost, name)
 	if r == nil {
-		if !x.closed {
-			done(broker.QueueInfo{}, broker.Errorf(broker.Unavailable, "queue '%s' was deleted while it was declared", name))
-		}
+		done(broker.QueueInfo{}, broker.Errorf(broker.Unavailable, "queue '%s' was deleted while it was declared", name))
 		return
 	}
-	if r.Exclusive && o.Created {
-		if x.closed {
-			x.sh.end(r)
-			return
-		}
-		x.exclusive = append(x.exclusive, r)
-	}
-	if !x.closed {
-		x.count(r, done)
-	}
+	x.count(r, done)
 }
 
 // wentMeanwhile reports whether an owner cannot answer since its queue is deleted. That may have been done on another node, and answered there
@@ -337,7 +327,7 @@ func (x *session) got(a *attachment, r *catalog.Resource, noAck bool, g protocol
 		return
 	}
 	if err == nil && g.Refused != "" {
-		err = refusal(r.Name, r.VHost, g.Refused)
+		err = broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': %s", r.Name, r.VHost, g.Refused)
 	}
 	if err != nil || !g.OK {
 		done(broker.Delivery{}, false, err)
@@ -389,7 +379,8 @@ func (x *session) Consume(c broker.ConsumeSpec, done func(*broker.Error)) {
 func (x *session) consume(c broker.ConsumeSpec, r *catalog.Resource, done func(*broker.Error)) {
 	s := x.sh
 	s.consumers++
-	n := &consumer{num: c.Consumer, spec: c, started: done, window: s.limits.ConsumerBytes, prefetch: c.Prefetch}
+	s.now = s.env.Clock.Mono() // clients call between messages
+	n := &consumer{num: c.Consumer, spec: c, started: done, asked: s.now, window: s.limits.ConsumerBytes, prefetch: c.Prefetch}
 	n.a, n.session, n.id = s.attach(r, partition(r)), x, s.consumers
 	if r.Kind == catalog.Stream {
 		n.reader = &reader{}

@@ -63,11 +63,14 @@ type failure struct {
 	reason  string
 }
 
+// sessionShift is where a session's number begins to say which shard has it: the bits from there on are the shard's number and 1.
+const sessionShift = 40
+
 // Open implements broker.Broker.
 func (s *Shard) Open(p broker.Peer, l broker.Listener) broker.Session {
 	s.sessionCount++
 	x := &session{
-		sh: s, l: l, peer: p, id: uint64(s.env.Shard+1)<<40 | s.sessionCount, name: p.Address,
+		sh: s, l: l, peer: p, id: (uint64(s.env.Shard)+1)<<sessionShift | s.sessionCount, name: p.Address,
 		consumers: map[uint64]*consumer{},
 	}
 	x.headers.call = x.headers.get

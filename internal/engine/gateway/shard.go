@@ -151,6 +151,7 @@ func (s *Shard) tick() {
 		a.expire(s.limits.ConfirmTimeout)
 		a.expireRequests()
 		a.expireHome()
+		more = a.expireStarting() || more
 		more = a.comeNear() || more
 		if a.state == attaching && s.now-a.since > attachTimeout {
 			a.again()
@@ -218,6 +219,26 @@ func (a *attachment) late(r *request, c protocol.Counted, g protocol.GetDone, er
 	}
 }
 
+// expireStarting ends consumers that no owner has taken for as long as a client waits for any answer of one: it may never come, and a client that
+// waits for its basic.consume does nothing else. It reports whether any may time out later.
+func (a *attachment) expireStarting() bool {
+	waits := false
+	for _, c := range slices.Clone(a.consumers) {
+		done := c.started
+		if c.state != subscribing || done == nil {
+			continue
+		}
+		if a.sh.now-c.asked < requestTimeout {
+			waits = true
+			continue
+		}
+		c.leave()
+		c.session.forget(c)
+		done(broker.Errorf(broker.Unavailable, "queue '%s' in vhost '%s': its owner did not take the consumer within %s", a.res.Name, a.res.VHost, requestTimeout))
+	}
+	return waits
+}
+
 // remove takes an attachment off the lists; the ordered one is cleaned up at the next Flush, for many may go at once.
 func (s *Shard) remove(a *attachment) {
 	if s.byPartition[a.p] == a {
@@ -253,13 +274,20 @@ func (s *Shard) Crowded() bool { return s.coming.Load() >= crowdBytes }
 
 func (s *Shard) apply(changes []catalog.Change) {
 	s.topology++
+	var ours []*catalog.Resource
 	for i := range changes {
 		if r, ok := changes[i].After.(*catalog.Resource); ok && s.view.Incarnation(r.Incarnation) == nil {
 			s.resources++ // one that the catalog adopts was counted when it was made
+			if s.ours(r) {
+				ours = append(ours, r)
+			}
 		}
 	}
 	s.view.Apply(changes)
 	s.router.Apply(changes)
+	for _, r := range ours {
+		s.own(r)
+	}
 	for i := range changes {
 		if after, ok := changes[i].After.(*catalog.Resource); ok {
 			before, _ := changes[i].Before.(*catalog.Resource)
@@ -313,15 +341,37 @@ func (s *Shard) resourceChanged(before, after *catalog.Resource) {
 	}
 }
 
-// disown takes a resource that was deleted from the session that it was exclusive to.
-func (s *Shard) disown(r *catalog.Resource) {
-	if !r.Exclusive || r.Home == nil {
+// ours reports whether a resource is exclusive to a session of this shard, one that has ended perhaps.
+func (s *Shard) ours(r *catalog.Resource) bool {
+	h := r.Home
+	return r.Exclusive && h != nil && h.Node == s.env.Local.Node && h.Boot == s.env.Local.Boot && h.Session>>sessionShift == uint64(s.env.Shard)+1
+}
+
+// session is the one of a number; nil if it has ended.
+func (s *Shard) session(id uint64) *session {
+	if i := slices.IndexFunc(s.sessions, func(x *session) bool { return x.id == id }); i >= 0 {
+		return s.sessions[i]
+	}
+	return nil
+}
+
+// own gives a resource that has come to be to the session that it is exclusive to. The catalog says so, not the answer to who declared it: that
+// may be lost, or come after the session has ended, and then nobody else could use the resource, nor would it go with anything.
+func (s *Shard) own(r *catalog.Resource) {
+	if x := s.session(r.Home.Session); x != nil {
+		x.exclusive = append(x.exclusive, r)
 		return
 	}
-	for _, x := range s.sessions {
-		if x.id == r.Home.Session {
-			x.exclusive = slices.DeleteFunc(x.exclusive, func(o *catalog.Resource) bool { return o.Incarnation == r.Incarnation })
-		}
+	s.end(r)
+}
+
+// disown takes a resource that was deleted from the session that it was exclusive to.
+func (s *Shard) disown(r *catalog.Resource) {
+	if !s.ours(r) {
+		return
+	}
+	if x := s.session(r.Home.Session); x != nil {
+		x.exclusive = slices.DeleteFunc(x.exclusive, func(o *catalog.Resource) bool { return o.Incarnation == r.Incarnation })
 	}
 }
 
