@@ -36,6 +36,8 @@ type watched struct {
 	// toldLeader and toldTerm are of the controller that was told last whom this node reaches.
 	toldLeader, toldTerm uint64
 
+	stall control.Stall // of the journal, as beats saw it
+
 	full bool          // every node was told that this one is to get no new copies: its disk has no room, or its store cools
 	said time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
 	vows bool          // there were some
@@ -128,8 +130,9 @@ func (n *Node) sayBeat() {
 // heartbeat says how this node is.
 func (n *Node) heartbeat() protocol.Heartbeat {
 	h := n.store.Health()
+	now := n.env.Clock.Mono()
 	b := protocol.Heartbeat{
-		From: n.local, Term: n.watch.term, Closed: h.Closed, Stalled: int64(n.store.Stalled()), Sent: int64(n.env.Clock.Mono()),
+		From: n.local, Term: n.watch.term, Closed: h.Closed, Stalled: int64(n.watch.stall.Look(now, n.store.Stalled())), Sent: int64(now),
 	}
 	b.Health = n.healthWord(h)
 	n.View(func(v *catalog.View) {
