@@ -501,8 +501,8 @@ func newEpochs(c *catalog.Change) (n uint64) {
 func (n *Node) Propose(cmd []byte, done func(catalog.Result, error)) { n.consensus.Propose(cmd, done) }
 
 // proposeCommand is what the controller does things with.
-func (n *Node) proposeCommand(cmd []byte, done func(error)) {
-	n.consensus.Propose(cmd, func(_ catalog.Result, err error) { done(err) })
+func (n *Node) proposeCommand(term uint64, cmd []byte, done func(error)) {
+	n.consensus.ProposeIn(term, cmd, func(_ catalog.Result, err error) { done(err) })
 }
 
 // ChangeMembers implements replica.Members.

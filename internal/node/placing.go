@@ -99,5 +99,5 @@ func (n *Node) leading(term uint64, leads bool) {
 	n.mu.Lock()
 	n.leads = leads
 	n.mu.Unlock()
-	n.controller.Leads(leads)
+	n.controller.Leads(term, leads)
 }

@@ -147,6 +147,7 @@ type Consensus struct {
 
 	election election
 	ticking  bool
+	tickAt   time.Duration            // when the tick that is set is due
 	heard    map[uint64]time.Duration // when a member was last heard of
 	down     map[uint64]time.Duration // when a member could not be reached any more
 	shipped  map[uint64]time.Duration // when a snapshot on its way to a member is given up
@@ -236,6 +237,13 @@ func (c *Consensus) OnApply(listener func([]catalog.Change)) { c.box.Post(listen
 // is committed and applied here, or with ErrNotProposed or ErrUncertain. It is applied at most once, however often it had to be sent.
 func (c *Consensus) Propose(cmd []byte, done func(catalog.Result, error)) {
 	c.box.Post(proposal{cmd: cmd, done: done})
+}
+
+// ProposeIn is Propose for what this member decided as the leader of a term, which must not outlive that: it is appended by this member, in that
+// term, or never, and is not given to the next leader. Applied, it comes before everything that the next leader decides. The error is
+// ErrNotProposed also where it was appended and the next leader's log is without it; ErrUncertain only as for Propose.
+func (c *Consensus) ProposeIn(term uint64, cmd []byte, done func(catalog.Result, error)) {
+	c.box.Post(proposal{cmd: cmd, done: done, term: term})
 }
 
 // Barrier calls done once everything that was committed anywhere before the call has been applied here, or with ErrNotProposed.

@@ -224,6 +224,7 @@ type outcome struct {
 // apply applies committed entries, tells the listeners of them all, and then the proposers.
 func (c *Consensus) apply(m *raftpb.Message) {
 	c.applying = true
+	term := c.appliedAt
 	var changes []catalog.Change
 	var outcomes []outcome
 	for _, e := range m.GetEntries() {
@@ -249,6 +250,9 @@ func (c *Consensus) apply(m *raftpb.Message) {
 		} else {
 			o.of.done(o.result, nil)
 		}
+	}
+	if c.appliedAt > term {
+		c.endTerms()
 	}
 }
 

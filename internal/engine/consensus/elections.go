@@ -57,7 +57,7 @@ func (c *Consensus) keepTicking() {
 	if c.ticking || c.node == nil || c.alone() {
 		return
 	}
-	c.ticking = true
+	c.ticking, c.tickAt = true, c.now()+c.env.Heartbeat
 	c.box.After(c.env.Heartbeat, tick{})
 }
 
@@ -67,6 +67,9 @@ func (c *Consensus) receiveTick() {
 		return
 	}
 	now := c.now()
+	if late := now - c.tickAt; late > c.env.ElectionTimeout {
+		c.stoodStill(late, now)
+	}
 	if c.leads() {
 		c.watchJournal(now)
 		if !c.stall.mute {
@@ -355,6 +358,13 @@ func (c *Consensus) receiveUp(id uint64) {
 // stalled says whether the journal has not synced for too long.
 func (c *Consensus) stalled(now time.Duration) bool {
 	return len(c.writes) > 0 && now-c.writes[0].since > c.env.StallLimit
+}
+
+// stoodStill does not hold against the journal how late this member itself is: its process was stopped, or its machine was.
+func (c *Consensus) stoodStill(late, now time.Duration) {
+	for _, w := range c.writes {
+		w.since = min(w.since+late, now)
+	}
 }
 
 // watchJournal hands leadership on when the leader's own journal stalls; a majority of the others may have everything nevertheless. If

@@ -2,8 +2,10 @@ package consensus
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tanist/tanist/internal/core/catalog"
@@ -16,6 +18,7 @@ const retryEvery = time.Second
 type proposal struct {
 	cmd  []byte
 	done func(catalog.Result, error)
+	term uint64        // the only one that it may be appended in, by this member as its leader; 0: whoever leads may
 	at   time.Duration // when it was proposed
 	sent bool          // it may be in some member's log
 }
@@ -90,7 +93,48 @@ func (c *Consensus) propose() {
 	}
 	ps := c.proposals.gathered
 	c.proposals.gathered = nil
+	var over []proposal
+	ps = slices.DeleteFunc(ps, func(p proposal) bool {
+		if p.term != 0 && !c.leadsIn(p.term) {
+			over = append(over, p)
+			return true
+		}
+		return false
+	})
 	c.submit(ps)
+	for _, p := range over {
+		p.done(catalog.Result{}, termOver(p.term))
+	}
+}
+
+// leadsIn says whether raft would append here, in a term, what is proposed now. What this member has taken note of may be behind that.
+func (c *Consensus) leadsIn(term uint64) bool {
+	st := c.node.BasicStatus()
+	return st.RaftState == raft.StateLeader && st.GetTerm() == term
+}
+
+func termOver(term uint64) error {
+	return fmt.Errorf("%w: the term %d, which it was decided in, is over", ErrNotProposed, term)
+}
+
+// endTerms ends what is bound to a term before that of the last entry applied: a log's terms do not fall, so none of it that is not applied by now
+// will ever be.
+func (c *Consensus) endTerms() {
+	c.endBound(func(w *proposal) bool { return w.term < c.appliedAt })
+}
+
+// endUnsent ends what is bound to a term that is over before raft took it.
+func (c *Consensus) endUnsent() {
+	c.endBound(func(w *proposal) bool { return !w.sent && !c.leadsIn(w.term) })
+}
+
+func (c *Consensus) endBound(which func(*proposal) bool) {
+	ps := &c.proposals
+	for seq := ps.lowest(); seq <= ps.seq; seq++ {
+		if w := ps.waiting[seq]; w != nil && w.term != 0 && which(w) {
+			ps.take(seq).done(catalog.Result{}, termOver(w.term))
+		}
+	}
 }
 
 // submit numbers commands and gives them to raft.
@@ -104,6 +148,9 @@ func (c *Consensus) submit(all []proposal) {
 	seqs := make([]uint64, 0, len(all))
 	for seq := from; seq <= ps.seq; seq++ {
 		seqs = append(seqs, seq)
+	}
+	if len(seqs) == 0 {
+		return
 	}
 	err := c.forward(seqs)
 	if err == nil || !c.alone() {
@@ -149,6 +196,7 @@ func (c *Consensus) retry(all bool) {
 	}
 	ps.retried = now
 	c.expire(now)
+	c.endUnsent()
 	c.reask(all)
 	if !c.ready || c.soft.Lead == 0 || c.err != nil {
 		return
@@ -157,7 +205,7 @@ func (c *Consensus) retry(all bool) {
 	for seq := ps.lowest(); seq <= ps.seq; seq++ {
 		w := ps.waiting[seq]
 		// What a leader has appended stays in its log for as long as it leads.
-		if w == nil || w.sent && !all && (c.leads() || now-w.at < retryEvery) {
+		if w == nil || w.sent && (w.term != 0 || !all && (c.leads() || now-w.at < retryEvery)) {
 			continue
 		}
 		again = append(again, seq)
@@ -211,6 +259,7 @@ func (c *Consensus) forget() {
 			c.lose(ps.take(seq))
 		}
 	}
+	c.endTerms()
 }
 
 func (c *Consensus) lose(w *proposal) {

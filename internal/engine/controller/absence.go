@@ -77,7 +77,7 @@ func (c *Controller) proposeAbsences(items []catalog.Item, of []string) {
 	}
 	left := len(cmds)
 	for _, cmd := range cmds {
-		c.env.Propose(cmd, func(err error) {
+		c.propose(cmd, func(err error) {
 			c.box.Post(func() {
 				if err != nil {
 					trace.Info(c.env.Trace, "node.absence.unknown", slog.String("reason", err.Error()))

@@ -40,9 +40,10 @@ type Env struct {
 	Local ident.Instance
 	// View calls f with the catalog as this node has applied it; f may only read, and not keep it.
 	View func(f func(*catalog.View))
-	// Propose puts a command to the catalog. done is called once, from any goroutine, after the changes were handed to Apply; an
-	// error means that the outcome is not known.
-	Propose func(cmd []byte, done func(error))
+	// Propose puts a command to the catalog that was decided in a term which this node leads in (Leads): it must take effect in that term or not
+	// at all. done is called once, from any goroutine, after the changes were handed to Apply; an error means that it was not done, or that
+	// the outcome is not known.
+	Propose func(term uint64, cmd []byte, done func(error))
 	// Seal seals copies of a node, this one or a peer. done is called from any goroutine, with all answers or with parts of them; not
 	// at all where the session ends before.
 	Seal func(node string, reqs []control.SealRequest, done func([]control.SealAnswer))
@@ -79,6 +80,7 @@ type Controller struct {
 	box     exec.Mailbox
 	elected bool                      // this node leads
 	leading bool                      // and decides
+	term    uint64                    // in which this node leads, or led last
 	peers   map[string]ident.Instance // that there is a session with
 	watch   watch
 	open    map[ident.Partition]*transition
@@ -102,8 +104,11 @@ type Controller struct {
 
 // messages
 type (
-	applied  []catalog.Change
-	leads    struct{ leading bool }
+	applied []catalog.Change
+	leads   struct {
+		term    uint64
+		leading bool
+	}
 	peerUp   struct{ peer ident.Instance }
 	peerDown struct {
 		peer   ident.Instance
@@ -135,8 +140,12 @@ func New(env Env) *Controller {
 // Apply takes changes of the catalog, in order. The first call carries the whole catalog.
 func (c *Controller) Apply(changes []catalog.Change) { c.box.Post(applied(changes)) }
 
-// Leads says whether this node leads the catalog's consensus from now on.
-func (c *Controller) Leads(leading bool) { c.box.Post(leads{leading}) }
+// Leads says that this node leads the catalog's consensus in a term from now on, or does not any more. What was decided in one term is proposed
+// in that term alone: a later controller decides anew, by what it sees itself.
+func (c *Controller) Leads(term uint64, leading bool) { c.box.Post(leads{term, leading}) }
+
+// propose puts what was decided in the present term to the catalog.
+func (c *Controller) propose(cmd []byte, done func(error)) { c.env.Propose(c.term, cmd, done) }
 
 // PeerUp says that a session with a run of another node has begun.
 func (c *Controller) PeerUp(peer ident.Instance) { c.box.Post(peerUp{peer}) }
@@ -157,7 +166,7 @@ func (c *Controller) Receive(msg any) {
 			c.changed(ch)
 		}
 	case leads:
-		c.elected = m.leading
+		c.elected, c.term = m.leading, m.term
 		c.lead(m.leading && c.started)
 	case peerUp:
 		c.peers[m.peer.Node] = m.peer

@@ -158,7 +158,7 @@ func (c *Controller) deleteNow(x *deleting, r *catalog.Resource) {
 	x.sent = true
 	trace.Warn(c.env.Trace, "deletion.forced", slog.String("resource", r.Name), slog.String("vhost", r.VHost), slog.Uint64("incarnation", r.Incarnation),
 		slog.String("reason", x.Reason))
-	c.env.Propose(cmd, func(err error) {
+	c.propose(cmd, func(err error) {
 		c.box.Post(func() {
 			var done bool
 			c.env.View(func(v *catalog.View) { done = v.Deletion(x.Incarnation) != nil })

@@ -117,11 +117,11 @@ func TestARecordGoesOnWhereAControllerBegan(t *testing.T) {
 	w.lose("two", control.Reset, control.Refused)
 	w.sim.RunFor(10 * time.Millisecond)
 	pending := w.assignment().Pending
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	clear(w.mute)
 	w.mute["two"] = true
 	w.sim.RunFor(time.Second)
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 	w.moves(2 * time.Second)
 	e := (*list)[len(*list)-1]
 	if e.ID != pending.ID || e.Suspected != pending.Suspected || e.Suspected == 0 || e.Recorded != pending.Since*1000 || !slices.Equal(e.SeenBy, pending.By) || len(e.SeenBy) == 0 {

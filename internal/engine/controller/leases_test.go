@@ -38,8 +38,8 @@ func newLeasing(t *testing.T) *leasing {
 
 // lead has the node lead anew.
 func (w *leasing) lead() {
-	w.c.Leads(false)
-	w.c.Leads(true)
+	w.c.Leads(1, false)
+	w.c.Leads(1, true)
 }
 
 // to are the grants to a node, in order; those looked at are forgotten.

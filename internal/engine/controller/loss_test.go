@@ -52,7 +52,7 @@ func TestWhatIsAskedAboutALossIsAnsweredOnce(t *testing.T) {
 		t.Fatalf("it was given an owner in epoch %d", e)
 	}
 
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.settle()
 	if o := w.ask(LossRequest{Partition: ps[0]}); o == nil || !strings.Contains(o.Refused, "does not decide now") {
 		t.Fatalf("of a node that does not lead: %+v", o)
@@ -139,7 +139,7 @@ func TestWhatIsAskedAboutADeletionIsAnsweredOnce(t *testing.T) {
 	if d := w.state.View().Deletion(p.Incarnation); d == nil || d.Reason != "a fire" || len(d.Held) != 1 {
 		t.Fatalf("the catalog remembers %+v", d)
 	}
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.settle()
 	if o := ask(DeletionRequest{Incarnation: 1}); o == nil || !strings.Contains(o.Refused, "does not decide now") {
 		t.Fatalf("of a node that does not lead: %+v", o)

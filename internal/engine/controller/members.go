@@ -120,7 +120,7 @@ func (c *Controller) careFor() {
 		trace.Error(c.env.Trace, "copy.plan", slog.String("error", err.Error()))
 	}
 	for _, cmd := range cmds {
-		c.env.Propose(cmd, func(err error) {
+		c.propose(cmd, func(err error) {
 			if err != nil {
 				c.box.Post(func() { c.careSoon(careAgain) })
 			}

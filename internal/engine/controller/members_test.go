@@ -24,7 +24,7 @@ func TestNobodyIsRemovedForACatalogThatWasNotReadYet(t *testing.T) {
 	c := New(Env{
 		Loop: sim.Node("n1", 1).Loop(0), Clock: clock.NewSim(sim.Now, time.UnixMilli(0)), Trace: trace.Discard, Local: local,
 		View:    func(f func(*catalog.View)) { f(view) },
-		Propose: func([]byte, func(error)) {},
+		Propose: func(uint64, []byte, func(error)) {},
 		Voters:  func(done func(Members)) { done(Members{Self: 7, Voters: []uint64{2, 7}}) },
 		SeatOf:  func(s ident.StoreID) uint64 { return uint64(s[0]) },
 		ChangeVoters: func(change control.VoterChange, done func(error)) {
@@ -33,7 +33,7 @@ func TestNobodyIsRemovedForACatalogThatWasNotReadYet(t *testing.T) {
 		},
 		Settled: func([]Waiting) {},
 	})
-	c.Leads(true)
+	c.Leads(1, true)
 	c.PeerUp(ident.Instance{Node: "n2", Store: ident.StoreID{2}, Boot: 1})
 	sim.RunFor(5 * time.Second)
 	if len(changes) > 0 {
@@ -69,7 +69,7 @@ func TestAVoterThatStaysAwayIsReplaced(t *testing.T) {
 	c := New(Env{
 		Loop: node.Loop(0), Clock: clock.NewSim(sim.Now, time.UnixMilli(1_000_000)), Trace: trace.Discard, Local: ident.Instance{Node: "a", Store: store(0), Boot: 1},
 		View: func(f func(*catalog.View)) { f(state.View()) }, Settled: func([]Waiting) {},
-		Propose: func(_ []byte, done func(error)) { done(nil) },
+		Propose: func(_ uint64, _ []byte, done func(error)) { done(nil) },
 		Voters:  func(done func(Members)) { done(m) },
 		SeatOf:  func(s ident.StoreID) uint64 { return uint64(s[0]) },
 		ChangeVoters: func(change control.VoterChange, done func(error)) {
@@ -93,7 +93,7 @@ func TestAVoterThatStaysAwayIsReplaced(t *testing.T) {
 	for _, i := range []int{1, 3} {
 		c.PeerUp(ident.Instance{Node: names[i], Store: store(i), Boot: 1})
 	}
-	c.Leads(true)
+	c.Leads(1, true)
 	var beat func()
 	beat = func() {
 		for _, i := range []int{0, 1, 3} {

@@ -16,13 +16,13 @@ import (
 // they say once.
 func TestWhatIsToldBeforeTheTermBegins(t *testing.T) {
 	w := newTrio(t)
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.lose("two", control.Reset, control.Refused)
 	w.c.Report(run("three", 1), []control.Reach{{Node: run("two", 1), Up: true}})
 	w.c.Report(run("three", 1), []control.Reach{{Node: run("four", 1), Ending: control.Refused}})
 	w.c.Confirms(run("two", 1), []Confirmed{{w.p, 1, 11}})
 	w.sim.RunFor(time.Millisecond)
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 	w.started = w.sim.Now()
 	w.stays(time.Second)
 	w.c.Report(run("three", 1), []control.Reach{{Node: run("two", 1), Ending: control.Refused}})
@@ -32,13 +32,13 @@ func TestWhatIsToldBeforeTheTermBegins(t *testing.T) {
 	}
 
 	w = newTrio(t) // what a session before said is over with it
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.c.Report(run("three", 1), []control.Reach{{Node: run("two", 1), Up: true}})
 	w.lose("two", control.Reset, control.Refused)
 	w.c.PeerDown(run("three", 1), control.Reset)
 	w.c.PeerUp(run("three", 1))
 	w.sim.RunFor(time.Millisecond)
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 	w.moves(time.Millisecond)
 }
 

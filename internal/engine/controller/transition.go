@@ -178,7 +178,7 @@ func (c *Controller) record() {
 		}
 	}
 	c.toRecord = nil
-	c.propose(items, of)
+	c.proposeItems(items, of)
 }
 
 // cancel withdraws what was recorded in vain: no seal of it was sent.
@@ -193,7 +193,7 @@ func (c *Controller) cancel() {
 		}
 	}
 	c.toCancel = nil
-	c.propose(items, of)
+	c.proposeItems(items, of)
 }
 
 // seal asks every copy that can be reached and was not asked yet, in one request for each node.
@@ -377,7 +377,7 @@ func (c *Controller) commit() {
 	}
 	c.toCommit = nil
 	c.offer(of)
-	c.propose(items, of)
+	c.proposeItems(items, of)
 }
 
 // conclude looks after what a command was for, once its outcome is known: what was done was told by Apply, and is another transition by
@@ -398,8 +398,8 @@ func (c *Controller) conclude(m concluded) {
 	}
 }
 
-// propose sends items in chunks and sees to it that what they are for is looked after whatever becomes of them.
-func (c *Controller) propose(items []catalog.Item, of []*transition) {
+// proposeItems sends items in chunks and sees to it that what they are for is looked after whatever becomes of them.
+func (c *Controller) proposeItems(items []catalog.Item, of []*transition) {
 	if len(items) == 0 {
 		return
 	}
@@ -411,7 +411,7 @@ func (c *Controller) propose(items []catalog.Item, of []*transition) {
 	left := len(cmds)
 	var failed error
 	for _, cmd := range cmds {
-		c.env.Propose(cmd, func(err error) {
+		c.propose(cmd, func(err error) {
 			c.box.Post(func() { // on the loop: the counters are the controller's
 				if err != nil {
 					failed = err

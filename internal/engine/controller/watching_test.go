@@ -83,7 +83,7 @@ func newTrio(t *testing.T) *trio {
 // control begins a controller, in the stead of the one before, which is gone with all that it knew.
 func (w *trio) control() {
 	if w.c != nil {
-		w.c.Leads(false)
+		w.c.Leads(1, false)
 	}
 	w.c = New(Env{
 		Loop: w.node.Loop(0), Clock: clock.NewSim(w.sim.Now, time.UnixMilli(1)), Trace: trace.Discard, Local: run("one", 1), Propose: w.propose,
@@ -111,7 +111,7 @@ func (w *trio) control() {
 			w.c.PeerUp(run(n, 1))
 		}
 	}
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 }
 
 // beat has all nodes that are not halted send heartbeats.
@@ -146,7 +146,7 @@ func (w *trio) apply(cmd []byte) []catalog.Change {
 	return changes
 }
 
-func (w *trio) propose(cmd []byte, done func(error)) {
+func (w *trio) propose(_ uint64, cmd []byte, done func(error)) {
 	w.sim.At(w.sim.Now()+w.slow, func() {
 		changes := w.apply(cmd)
 		w.c.Apply(changes)
@@ -341,30 +341,30 @@ func TestTheConfirmedFloor(t *testing.T) {
 // A new controller has heard nobody: it gives each node the takeover's grace, and knows at once of one whose process it saw go.
 func TestATakeover(t *testing.T) {
 	w := newTrio(t)
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.lose("two", control.Silent)
 	w.sim.RunFor(time.Second)
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 	w.started = w.sim.Now()
 	w.stays(299 * time.Millisecond)
 	w.moves(2 * time.Millisecond)
 
 	w = newTrio(t)
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.lose("two", control.Reset, control.Refused)
 	w.sim.RunFor(time.Second)
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 	w.moves(time.Millisecond)
 }
 
 // A node that hangs keeps its session. What was heard of it before the new controller's term counts, so that the expiry does not begin anew.
 func TestATakeoverWhileTheOwnerHangs(t *testing.T) {
 	w := newTrio(t)
-	w.c.Leads(false)
+	w.c.Leads(1, false)
 	w.halted["two"], w.mute["two"] = true, true
 	w.sim.RunFor(time.Second)
 	w.quiet = 1400 * time.Millisecond
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 	w.started = w.sim.Now()
 	w.stays(99 * time.Millisecond)
 	w.moves(30 * time.Millisecond)

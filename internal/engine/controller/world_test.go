@@ -110,7 +110,7 @@ func (w *world) boot() {
 		Settled: func(ws []Waiting) { w.settles = append(w.settles, ws) },
 	})
 	w.c.Apply(w.state.Changes())
-	w.c.Leads(true)
+	w.c.Leads(1, true)
 }
 
 func (w *world) crash() {
@@ -129,7 +129,7 @@ func (w *world) step() bool {
 	return w.node == nil
 }
 
-func (w *world) propose(cmd []byte, done func(error)) {
+func (w *world) propose(_ uint64, cmd []byte, done func(error)) {
 	w.commands++
 	if len(cmd) > 256<<10 {
 		w.t.Errorf("a command of %d bytes (design 2 §5)", len(cmd))
