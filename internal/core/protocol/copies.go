@@ -37,6 +37,7 @@ type Standing struct {
 	Partial   bool
 	Importing []byte
 	Damaged   string // not empty: why the copy must not count
+	Sealed    bool   // it was sealed for a later epoch: it follows no more, and its other words count for nothing
 }
 
 // Extend carries batches that continue a copy's log, and the confirmed position. Batches may be of older epochs; Epoch is the sender's.

@@ -299,6 +299,7 @@ func (c *coder) standing(m *Standing) {
 	c.Bool(&m.Partial)
 	c.Bytes(&m.Importing)
 	c.Text(&m.Damaged)
+	c.Bool(&m.Sealed)
 }
 
 func (c *coder) extend(m *Extend) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tanist/tanist/internal/core/queue"
 )
 
-// An owner that reaches too few copies delivers for the liveness expiry and no longer, counted from when it heard them last: a session that
-// ended for silence has used that time up. What the wall clock shows changes nothing.
+// An owner that reaches too few copies delivers nothing, from then on, whether the sessions ended for silence or broke. What the wall clock shows
+// changes nothing.
 func TestAnOwnerThatIsCutOffStopsDelivering(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("silent=%v", silent), func(t *testing.T) {
@@ -34,14 +34,11 @@ func TestAnOwnerThatIsCutOffStopsDelivering(t *testing.T) {
 			}
 			g.run(1)
 			g.nodes[0].clock.Skew(-time.Hour, 0)
-			if !silent {
-				g.run(livenessTTL + 100)
-			}
 			c.got = nil
-			c.send(protocol.Subscribe{To: c.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})
+			c.send(protocol.Get{To: c.to(), Request: 1, NoAck: true}, protocol.Subscribe{To: c.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})
 			g.run(50)
-			if got := c.bodies(); len(got) > 0 {
-				t.Fatalf("delivered %v while another owner may have been chosen", got)
+			if got, one := c.bodies(), take[protocol.GetDone](c); len(got)+len(one) > 0 {
+				t.Fatalf("delivered %v, and %+v, while another owner may have been chosen", got, one)
 			}
 			if silent {
 				clear(g.nodes[0].cut)
@@ -50,8 +47,8 @@ func TestAnOwnerThatIsCutOffStopsDelivering(t *testing.T) {
 				g.nodes[2].restart()
 			}
 			g.run(50)
-			if got := c.bodies(); len(got) != 20 {
-				t.Fatalf("delivered %d of 20 once a follower was back", len(got))
+			if got, one := c.bodies(), take[protocol.GetDone](c); len(got)+len(one) != 20 || len(one) != 1 || !one[0].OK {
+				t.Fatalf("delivered %d of 20 once a follower was back, and %+v", len(got), one)
 			}
 		})
 	}
@@ -139,6 +136,41 @@ func TestAnOwnerLearnsOfAnotherFromItsCopies(t *testing.T) {
 					t.Fatalf("delivered %v while another owns", got)
 				}
 			})
+		}
+	}
+}
+
+// A copy that is sealed tells its owner before it answers the seal. One whose controller does not reach it, and whose copies it reaches, so stops
+// delivering before anybody can have been chosen; as long as enough copies are not sealed, nobody can be, and it goes on.
+func TestASealedCopyTellsItsOwner(t *testing.T) {
+	for sealed := range 3 {
+		g := newTrio(t, 12, 3)
+		g.declare(catalog.Queue, 1, 2)
+		c := g.client(0)
+		c.publish("a", "b", "c")
+		g.run(20)
+		g.nodes[0].deaf = true
+		answered := 0
+		for _, x := range g.nodes[1 : 1+sealed] {
+			x.m.Seal([]SealRequest{{Partition: part, Epoch: 2, Transition: "t"}}, func(as []SealAnswer) {
+				for _, a := range as {
+					if a.Refused+a.Damaged == "" {
+						answered++
+					}
+				}
+			})
+		}
+		g.sim.RunUntil(func() bool { return answered == sealed }, time.Second)
+		g.run(1) // as long as a message takes
+		c.got = nil
+		c.send(protocol.Subscribe{To: c.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})
+		g.run(50)
+		want := 3
+		if sealed == 2 {
+			want = 0
+		}
+		if got := c.bodies(); answered != sealed || len(got) != want {
+			t.Errorf("%d of 2 copies answered a seal: delivered %v", answered, got)
 		}
 	}
 }

@@ -133,7 +133,10 @@ func (r *replica) standing(m protocol.Standing) {
 	}
 	f.pause()
 	f.up, f.reason, f.damaged = true, m.Damaged, m.Damaged != ""
-	if f.damaged {
+	if m.Sealed {
+		f.reason = "it was sealed for a change of owner"
+	}
+	if f.reason != "" {
 		r.reach()
 		return
 	}
@@ -440,21 +443,29 @@ func (r *replica) reachable() int {
 	return n
 }
 
-// livenessTTL is how long, in milliseconds, an owner that reaches fewer copies than a confirm needs goes on delivering: after that another
-// may have been chosen (design 2 §2).
-const livenessTTL = 1500
+// isolation is why an owner hands nothing out of a queue.
+type isolation uint8
 
-// reach notes whether enough copies can be reached, each time that it may have changed.
+const (
+	inTouch isolation = iota
+	apart             // it reaches fewer copies than a confirm needs, or they have not said since that they follow
+	outdone           // it knows that another was chosen; until its role is another, or its epoch
+)
+
+// reach notes whether enough copies can be reached, each time that it may have changed. With too few nothing is handed out, from then on: the others
+// may have been told that nobody listens here and choose another owner within milliseconds, who waits for no claims from here. The design lets an
+// owner go on for liveness_ttl (design 2 §2); docs/PROTOCOL.md has the schedule that speaks against it.
 func (r *replica) reach() {
 	switch {
 	case r.alone == outdone && r.copy.Role() == partition.Owner:
-	case r.copy.Role() != partition.Owner, r.broken() == "" && (r.alone == 0 || r.followed()):
-		if r.alone != 0 {
-			r.alone = 0
+	case r.copy.Role() != partition.Owner, r.broken() == "" && (r.alone == inTouch || r.followed()):
+		if r.alone != inTouch {
+			r.alone = inTouch
+			r.getAgain() // who asked meanwhile comes before consumers
 			r.box.Touch()
 		}
-	case r.alone == 0:
-		r.alone = r.mono() + livenessTTL
+	default:
+		r.alone = apart
 	}
 }
 
@@ -470,14 +481,10 @@ func (r *replica) followed() bool {
 	return n >= int(r.w) || len(r.feeds) == 0
 }
 
-// cutOff reports whether an owner must not hand out what is in a queue: it has reached too few copies for long, knows that another was chosen, or
-// is fenced, since where its lease is over an operator may have had another chosen. What is confirmed of a stream may be read all the same.
+// cutOff reports whether an owner must not hand out what is in a queue: it reaches too few copies, knows that another was chosen, or is fenced, since where its lease is over an operator may have had another chosen. What is confirmed of a stream may be read all the same.
 func (r *replica) cutOff() bool {
-	return r.alone != 0 && r.mono() >= r.alone || r.fenced() != nil
+	return r.alone != inTouch || r.fenced() != nil
 }
-
-// outdone is what alone is of an owner that knows that another was chosen, until its role is another or its epoch.
-const outdone = -1
 
 // hears notes which epoch another copy is in. Where that is a later one than this copy's, which owns, another owner was chosen and the catalog has
 // not said so here yet: what this one would deliver the other may have handed out, and had it settled.

@@ -55,6 +55,13 @@ func (r *replica) sayDamaged() {
 	}
 }
 
+// saySealed tells the owner that this copy follows no more. The word leaves before the seal is answered, so it is on its way before anybody can
+// be chosen by that answer: the owner hands out nothing that its successor may hand out, and have settled, unless this word takes longer than the
+// choice, the commit and the successor's mark together.
+func (r *replica) saySealed() {
+	r.sendCopy(r.want.Owner.Node, protocol.Standing{Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Sealed: true})
+}
+
 func (r *replica) stand(asked bool) {
 	s := protocol.Standing{
 		Partition: r.id, Epoch: r.copy.Epoch(), From: r.m.env.Local, Learner: r.copy.Role() == partition.Learner, Asked: asked,

@@ -195,7 +195,6 @@ func (r *replica) peerDown(m peerDown) {
 		}
 	}
 	r.expectBack(m.node)
-	before := r.alone
 	for _, f := range r.feeds {
 		if f.Node == m.node {
 			f.up = false
@@ -204,9 +203,6 @@ func (r *replica) peerDown(m peerDown) {
 		}
 	}
 	r.reach()
-	if m.silent && before == 0 && r.alone != 0 {
-		r.alone = max(r.mono(), 1)
-	}
 	if m.silent && r.phase == claiming {
 		r.claimed()
 	}

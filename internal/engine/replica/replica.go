@@ -59,9 +59,9 @@ type replica struct {
 	// a position of a later epoch counts as one of an earlier epoch, too.
 	reign, confirmed atomic.Uint64
 
-	ahead    uint64 // what the manager was told of partition.Copy.Ahead
-	fence    *fence // nil: the lease lets it take what comes
-	alone    int64  // monotonic time in ms when an owner that reaches too few copies stops delivering; 0: it reaches enough; or outdone
+	ahead    uint64    // what the manager was told of partition.Copy.Ahead
+	fence    *fence    // nil: the lease lets it take what comes
+	alone    isolation // why an owner hands nothing out of a queue, if it does not
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"cmp"
 	"log/slog"
 
 	"github.com/tanist/tanist/internal/core/partition"
@@ -107,13 +106,13 @@ func (r *replica) get(m protocol.Get) {
 	switch {
 	case !ok:
 		none.Refused = "a stream is read by consumers only"
-	case r.cutOff():
-		short, _ := r.shut()
-		none.Refused = cmp.Or(short, "another owner was chosen")
-	case r.handOne(q, in, &m):
+	case r.fenced() != nil:
+		none.Refused, _ = r.shut()
+	case r.alone == inTouch && r.handOne(q, in, &m):
 		return
 	default:
-		// What was given back or published before it was asked for may be on its way into the log: it counts as there.
+		// What was given back or published before it was asked for may be on its way into the log: it counts as there. And an owner that is cut off
+		// hands out nothing: it will be in touch again, or the gateway will ask another.
 		w := r.asks()
 		w.gets = append(w.gets, waitingGet{in: in, m: m})
 		return
@@ -121,7 +120,7 @@ func (r *replica) get(m protocol.Get) {
 	in.reply.Send(none)
 }
 
-// waitingGet is a Get that found nothing ready while something may have been on its way.
+// waitingGet is a Get that found nothing ready while something may have been on its way, or that came while the owner was cut off.
 type waitingGet struct {
 	in *inlet
 	m  protocol.Get
@@ -139,7 +138,7 @@ func (r *replica) handOne(q *queueSide, in *inlet, m *protocol.Get) bool {
 // getAgain answers the Gets that waited for what was on its way when they came, and is applied now.
 func (r *replica) getAgain() {
 	w := r.asked
-	if w == nil {
+	if w == nil || len(w.gets) == 0 || r.cutOff() {
 		return
 	}
 	n := 0

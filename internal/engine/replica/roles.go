@@ -84,8 +84,12 @@ func (r *replica) seal(m sealCopy) {
 	var err error
 	w := r.asks()
 	w.seals = append(w.seals, m)
+	followed := r.follows()
 	r.step(func(fx *partition.Effects) { err = r.copy.Seal(m.Epoch, fx) })
 	if err == nil {
+		if followed {
+			r.saySealed()
+		}
 		return
 	}
 	w.seals = w.seals[:len(w.seals)-1]
@@ -191,7 +195,7 @@ func (r *replica) writeMark() {
 	}})
 	r.reason = ""
 	r.reigns()
-	r.alone = 0
+	r.alone = inTouch
 	r.setFeeds(r.want)
 	r.tellsFormer()
 	var scratch [64]byte
