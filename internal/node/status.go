@@ -258,6 +258,7 @@ func (b *backend) gatewayMetrics(ctx context.Context, g *admin.GatewayMetrics) {
 		g.Delivered += s.Delivered
 		g.Redelivered += s.Again
 		g.Settled += s.Settled
+		g.Denied += s.Denied
 		g.Released += s.Released
 		g.DeadLettered += s.DeadDone
 		g.DeadLettersKept += s.DeadKept

@@ -55,6 +55,7 @@ const (
 	kindSettled
 	kindGetDone
 	kindCounted
+	kindDenied
 )
 
 // Between the copies of a partition.

@@ -32,7 +32,7 @@ func everyMessage() map[kind]any {
 		kindAttached: &Attached{}, kindNotServing: &NotServing{}, kindPublished: &Published{}, kindPublishRefused: &PublishRefused{},
 		kindPublishExpected: &PublishExpected{}, kindPublishUnknown: &PublishUnknown{}, kindSubscribed: &Subscribed{},
 		kindUnsubscribed: &Unsubscribed{}, kindConsumerEnded: &ConsumerEnded{}, kindDeliver: &Deliver{}, kindStreamData: &StreamData{},
-		kindSettled: &Settled{}, kindGetDone: &GetDone{}, kindCounted: &Counted{},
+		kindSettled: &Settled{}, kindGetDone: &GetDone{}, kindCounted: &Counted{}, kindDenied: &Denied{},
 		kindProbe: &Probe{}, kindStanding: &Standing{}, kindExtend: &Extend{}, kindHeld: &Held{}, kindImageChunk: &ImageChunk{},
 		kindImageTaken: &ImageTaken{},
 		kindHeartbeat:  &Heartbeat{}, kindSealRequests: &SealRequests{}, kindSealAnswers: &SealAnswers{}, kindLinksAsk: &LinksAsk{},

@@ -25,11 +25,8 @@ func (c *coder) attach(m *Attach) {
 	c.U64(&m.Producer)
 	c.U64(&m.First)
 	c.U64(&m.Epoch)
-	l := codec.Items(&c.Coder, &m.Claims, 2)
-	for i := range l {
-		c.U64(&l[i].Consumer)
-		c.U64(&l[i].Offset)
-	}
+	c.U64(&m.Away)
+	c.claims(&m.Claims)
 	k := codec.Items(&c.Coder, &m.Kept, 2)
 	for i := range k {
 		c.U64(&k[i].Consumer)
@@ -154,6 +151,20 @@ func (c *coder) unclaimed(m *Unclaimed) {
 		c.Partition(&l[i].Partition)
 		c.U64(&l[i].Epoch)
 	}
+}
+
+func (c *coder) claims(s *[]Claim) {
+	l := codec.Items(&c.Coder, s, 2)
+	for i := range l {
+		c.U64(&l[i].Consumer)
+		c.U64(&l[i].Offset)
+	}
+}
+
+func (c *coder) denied(m *Denied) {
+	c.Partition(&m.Partition)
+	c.U64(&m.Stream)
+	c.claims(&m.Claims)
 }
 
 func (c *coder) attached(m *Attached) {

@@ -162,6 +162,9 @@ func (c *coder) putAnswered(msg any) bool {
 	case Counted:
 		c.head(kindCounted)
 		c.counted(&m)
+	case Denied:
+		c.head(kindDenied)
+		c.denied(&m)
 	default:
 		return false
 	}
@@ -226,6 +229,10 @@ func (c *coder) getAnswered(k kind) any {
 	case kindCounted:
 		var m Counted
 		c.counted(&m)
+		return m
+	case kindDenied:
+		var m Denied
+		c.denied(&m)
 		return m
 	}
 	return nil

@@ -54,6 +54,7 @@ type Attach struct {
 	Producer uint64
 	First    uint64
 	Epoch    uint64  // of the owner that the gateway was attached to last, which what it claims is of at the latest; 0: none
+	Away     uint64  // for how long, in milliseconds, the stream to that owner has been lost; 0: it stood until now
 	Claims   []Claim // deliveries of this queue that the gateway's clients hold unsettled
 	// Kept are the consumers of a queue that an owner before had taken. Each is followed by its Subscribe as soon as the stream is open, or
 	// by its Unsubscribe if it has gone meanwhile: until then the owner keeps its place from others.
@@ -97,6 +98,14 @@ type Attached struct {
 	// offsets are given anew (design 2 §8).
 	Lost     bool
 	LostFrom uint64
+}
+
+// Denied says that a gateway's clients do not hold any more what it claimed on a stream: others were given it while it was away, or it came too late. What
+// is said of those deliveries settles nothing.
+type Denied struct {
+	Partition ident.Partition
+	Stream    uint64
+	Claims    []Claim
 }
 
 // NotServing says that the partition is not owned here, not yet or not any more; Gone that it was deleted. The stream has ended. The

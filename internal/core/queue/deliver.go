@@ -224,10 +224,10 @@ func (m *Machine) Purge() uint64 {
 
 // Attach begins a gateway's new stream: its consumers are gone, but for those kept, which take nothing until they subscribe anew; it holds
 // what it claims, and what it held but does not claim was never received, so it is ready again without having been counted. Claims of what does not live, or is
-// held by another, are ignored; but of two gateways that claim the same before Claimed, that one has it whose last stream was of the later owner, given
-// by its epoch (0: of none): the other's was handed on while it was away. The claims must include deliveries whose settle is not confirmed yet, ahead of that settle. Only
+// held by another, are denied; but of two gateways that claim the same before Claimed, that one has it which had the later stream (last). Which were
+// denied is returned, or before Claimed by that: by then it is known. The claims must include deliveries whose settle is not confirmed yet, ahead of that settle. Only
 // while Attaching; before, the claims would be lost. The queue was in use until now if the gateway had a consumer.
-func (m *Machine) Attach(gateway, epoch uint64, claims []Claim, kept []Kept, now int64) {
+func (m *Machine) Attach(gateway uint64, last LastStream, claims []Claim, kept []Kept, now int64) (denied []Denied) {
 	o := m.o
 	if o.claiming {
 		o.await(gateway, kept)
@@ -278,38 +278,47 @@ func (m *Machine) Attach(gateway, epoch uint64, claims []Claim, kept []Kept, now
 			o.longer(p.sizes.get(i))
 		}
 	})
-	if m.Attaching() {
-		m.claim(gateway, epoch, claims)
-	}
+	denied = m.claim(gateway, last, claims)
 	m.tidyConsumers(gateway)
+	if o.claiming && len(denied) > 0 {
+		e := o.gathers()
+		e.denied = append(e.denied, denied...)
+		return nil
+	}
+	return denied
 }
 
-// claim gives a gateway what it claims and may have.
-func (m *Machine) claim(gateway, epoch uint64, claims []Claim) {
+// claim gives a gateway what it claims and may have, and returns which claims are denied, its own or before Claimed another's.
+func (m *Machine) claim(gateway uint64, last LastStream, claims []Claim) (denied []Denied) {
 	o := m.o
 	if o.claiming && len(claims) > 0 {
-		o.gathers().claimants[gateway] = epoch
+		o.gathers().claimants[gateway] = last
 	}
 	for _, k := range claims {
 		p, i := m.page(k.Offset)
 		switch {
-		case p == nil:
-			continue
-		case has(&p.ready, i):
+		case p != nil && has(&p.ready, i):
 			m.lower(p, i)
-		case o.claiming && has(&p.held, i):
+		case p != nil && has(&p.held, i):
 			c := o.audience.list[p.blocks[i>>6][i&63]]
-			if o.early.claimants[c.holder.Gateway] >= epoch {
+			if c.holder.Gateway == gateway {
 				continue
 			}
+			if !o.claiming || !o.early.claimants[c.holder.Gateway].before(last) {
+				denied = append(denied, Denied{gateway, k})
+				continue
+			}
+			denied = append(denied, Denied{c.holder.Gateway, Claim{c.holder.Consumer, k.Offset}})
 			o.drop(c, p, i>>6, 1<<(i&63))
 			m.update(c)
 			o.forget(c)
 		default:
+			denied = append(denied, Denied{gateway, k})
 			continue
 		}
 		o.hold(o.slot(Holder{Gateway: gateway, Consumer: k.Consumer}), p, i)
 	}
+	return denied
 }
 
 // Pause keeps the places of a gateway's consumers, which take nothing until they subscribe anew, as those that Attach keeps: the way to it is lost,

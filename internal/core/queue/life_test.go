@@ -156,7 +156,7 @@ func (r *rig) attach(t *rapid.T) {
 		claims = append(claims, Claim{Consumer: rapid.Uint64Range(0, 2).Draw(t, "consumer"), Offset: r.offset(t, "offset")})
 	}
 	slices.Reverse(claims)
-	r.m.Attach(gateway, 0, claims, nil, r.now)
+	r.m.Attach(gateway, LastStream{Epoch: 0}, claims, nil, r.now)
 	r.q.attach(gateway, claims, r.now)
 }
 

@@ -44,14 +44,15 @@ type owner struct {
 
 // early is what is kept of gateways until all claims are in.
 type early struct {
-	claimants map[uint64]uint64 // epoch of the owner that each gateway which claims had its last stream to
-	released  []uint64          // those that have ended, and still hold what they claimed
+	claimants map[uint64]LastStream // of the gateways that claim
+	released  []uint64              // those that have ended, and still hold what they claimed
+	denied    []Denied
 }
 
 // gathers is what is kept of gateways, made if there is nothing yet.
 func (o *owner) gathers() *early {
 	if o.early == nil {
-		o.early = &early{claimants: map[uint64]uint64{}}
+		o.early = &early{claimants: map[uint64]LastStream{}}
 	}
 	return o.early
 }
@@ -128,11 +129,12 @@ func (o *owner) shorter(size uint32) {
 }
 
 // Claimed says that every gateway that may hold something of an earlier owner's has attached, or had its time to. Until then all that
-// is not claimed looks ready, and may be in a client's hands.
-func (m *Machine) Claimed() {
+// is not claimed looks ready, and may be in a client's hands. It returns which claims were denied, in the order that they were.
+func (m *Machine) Claimed() (denied []Denied) {
 	e := m.o.early
 	m.o.claiming, m.o.early = false, nil
 	if e != nil {
+		denied = e.denied
 		for _, gateway := range e.released {
 			m.giveBack(gateway)
 		}
@@ -141,6 +143,7 @@ func (m *Machine) Claimed() {
 		a.awaited = nil
 	}
 	m.succeed()
+	return denied
 }
 
 // Attaching reports whether the owner's side is on: claims and settles are taken.

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/tanist/tanist/internal/core/batch"
@@ -17,7 +18,7 @@ func TestAttachCountsAsUse(t *testing.T) {
 	if err := m.Subscribe(Holder{1, 1}, Options{Credit: 1}); err != nil {
 		t.Fatal(err)
 	}
-	m.Attach(1, 0, nil, nil, 5000)
+	m.Attach(1, LastStream{Epoch: 0}, nil, nil, 5000)
 	if m.Unused(5000) || m.Unused(5999) {
 		t.Fatal("unused, though it had a consumer until now")
 	}
@@ -61,21 +62,52 @@ func TestTimesOfWhatWentTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A gateway that an owner in between did not hear of claims what that one has handed to another since, and may come first.
+// A gateway that was away while what it held was handed to another claims it, and may come first: of two that claim the same the one has it which
+// had the later stream, to a later owner, or to the same one for longer. The other is told.
 func TestTheLaterDeliveryIsClaimed(t *testing.T) {
-	for _, first := range []uint64{1, 2} {
-		m := New(Settings{})
-		m.ApplyRecord(0, batch.RecordHeader{Size: 1}, 1)
-		m.Promote(1)
-		for _, gateway := range []uint64{first, 3 - first} {
-			m.Attach(gateway, gateway, []Claim{{1, 0}}, nil, 1) // the second one had its last stream to the owner of epoch 2
+	for name, last := range map[string][2]LastStream{ // of gateway 1, which was away, and of gateway 2
+		"an owner in between": {{Epoch: 1, Until: 90}, {Epoch: 2, Until: 80}},
+		"the same owner":      {{Epoch: 2, Until: 10}, {Epoch: 2, Until: 80}},
+	} {
+		for _, first := range []uint64{1, 2} {
+			m := New(Settings{})
+			m.ApplyRecord(0, batch.RecordHeader{Size: 1}, 1)
+			m.Promote(1)
+			for _, gateway := range []uint64{first, 3 - first} {
+				if d := m.Attach(gateway, last[gateway-1], []Claim{{1, 0}}, nil, 1); len(d) > 0 {
+					t.Errorf("%s, %d first: denied %+v before all claims are in", name, first, d)
+				}
+			}
+			if d := m.Claimed(); len(d) != 1 || d[0] != (Denied{1, Claim{1, 0}}) {
+				t.Errorf("%s, %d first: denied %+v", name, first, d)
+			}
+			if n := m.Settle(Holder{Gateway: 1, Consumer: 1}, 0, 0, Release); n != 0 {
+				t.Errorf("%s, %d first: a message was let go of by who held it before another", name, first)
+			}
+			if n := m.Settle(Holder{Gateway: 2, Consumer: 1}, 0, 0, Accept); n != 1 {
+				t.Errorf("%s, %d first: who was given the message last does not hold it", name, first)
+			}
 		}
-		if n := m.Settle(Holder{Gateway: 1, Consumer: 1}, 0, 0, Release); n != 0 {
-			t.Errorf("%d first: a message was let go of by who held it before another", first)
-		}
-		if n := m.Settle(Holder{Gateway: 2, Consumer: 1}, 0, 0, Accept); n != 1 {
-			t.Errorf("%d first: who was given the message last does not hold it", first)
-		}
+	}
+}
+
+// What a gateway claims too late it has lost, whether another holds it or it is gone by now; and is told so at once. What it holds it keeps.
+func TestLateClaimsAreDenied(t *testing.T) {
+	m := New(Settings{})
+	for at := range uint64(4) {
+		m.ApplyRecord(at, batch.RecordHeader{Size: 1}, 1)
+	}
+	m.Promote(1)
+	m.Claimed()
+	m.Get(2, false, 1)
+	m.Get(2, true, 1)
+	m.Get(1, false, 1)
+	d := m.Attach(1, LastStream{Epoch: 1}, []Claim{{3, 0}, {3, 1}, {0, 2}, {3, 3}, {3, 9}}, nil, 1)
+	if want := []Denied{{1, Claim{3, 0}}, {1, Claim{3, 1}}, {1, Claim{3, 9}}}; !slices.Equal(d, want) {
+		t.Errorf("denied %+v, want %+v", d, want)
+	}
+	if c := m.Counts(); c.Unsettled != 3 || c.Ready != 0 {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -86,9 +118,9 @@ func TestWhoLeavesBeforeTheClaimsAreInGivesBackWhatIsStillIts(t *testing.T) {
 		m.ApplyRecord(at, batch.RecordHeader{Size: 1}, 1)
 	}
 	m.Promote(1)
-	m.Attach(1, 1, []Claim{{1, 0}, {1, 1}}, nil, 1)
+	m.Attach(1, LastStream{Epoch: 1}, []Claim{{1, 0}, {1, 1}}, nil, 1)
 	m.ReleaseGateway(1, 1)
-	m.Attach(2, 2, []Claim{{1, 0}}, nil, 1)
+	m.Attach(2, LastStream{Epoch: 2}, []Claim{{1, 0}}, nil, 1)
 	m.Claimed()
 	if n := m.Settle(Holder{Gateway: 2, Consumer: 1}, 0, 0, Accept); n != 1 {
 		t.Error("who was given the message last does not hold it")
@@ -122,7 +154,7 @@ func TestNothingEndsBeforeTheClaimsAreIn(t *testing.T) {
 	if _, count := m.TakeEvents(); count != 0 {
 		t.Fatalf("%d events: dropped what a client may hold", count)
 	}
-	m.Attach(1, 0, []Claim{{1, 0}, {1, 1}}, nil, 1)
+	m.Attach(1, LastStream{Epoch: 0}, []Claim{{1, 0}, {1, 1}}, nil, 1)
 	m.Claimed()
 	if _, count := m.TakeEvents(); count != 0 {
 		t.Fatalf("%d events: one message is ready, and two are held", count)

@@ -70,6 +70,23 @@ type Claim struct {
 	Offset   uint64
 }
 
+// LastStream is a gateway's last stream to an owner: the epoch of that owner, 0 if there was none, and until when it stood, by the caller's clock.
+// Of two gateways that claim the same that one has it which had the later stream: it was handed on while the other was away.
+type LastStream struct {
+	Epoch uint64
+	Until int64
+}
+
+func (l LastStream) before(o LastStream) bool {
+	return l.Epoch < o.Epoch || l.Epoch == o.Epoch && l.Until < o.Until
+}
+
+// Denied is a claim that a gateway does not get: another has the message, or it is gone.
+type Denied struct {
+	Gateway uint64
+	Claim
+}
+
 // Kept is a consumer that a gateway has from an earlier stream, and will subscribe anew.
 type Kept struct {
 	Consumer  uint64

@@ -120,8 +120,12 @@ func (a *attachment) connect() {
 	if !a.out.fresh {
 		first = a.out.head + a.out.shift
 	}
+	away := time.Duration(0)
+	if a.away > 0 {
+		away = s.now - a.away
+	}
 	a.to.Send(protocol.Attach{
-		To: a.address(), Reply: s, Producer: a.out.producer, First: first, Epoch: a.epoch, Claims: a.claims(), Kept: a.keep(),
+		To: a.address(), Reply: s, Producer: a.out.producer, First: first, Epoch: a.epoch, Away: uint64(away.Milliseconds()), Claims: a.claims(), Kept: a.keep(),
 	})
 	s.watch()
 }
@@ -340,6 +344,8 @@ func (a *attachment) receive(msg any) {
 	case protocol.GetDone:
 		a.settles.handed(m.Item)
 		a.answered(m.Request, protocol.Counted{}, m)
+	case protocol.Denied:
+		a.denied(m.Claims)
 	case protocol.Counted:
 		a.answered(m.Request, m, protocol.GetDone{})
 	}
@@ -375,6 +381,8 @@ func place(msg any) (p ident.Partition, stream uint64, ok bool) {
 	case protocol.GetDone:
 		return m.Partition, m.Stream, true
 	case protocol.Counted:
+		return m.Partition, m.Stream, true
+	case protocol.Denied:
 		return m.Partition, m.Stream, true
 	}
 	return p, 0, false

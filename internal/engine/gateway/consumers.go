@@ -1,9 +1,14 @@
 package gateway
 
 import (
+	"log/slog"
+	"slices"
+	"time"
+
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/offsets"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/trace"
 )
 
 // holder is whoever holds deliveries of one partition unsettled: a consumer, or a session that fetched them one at a time.
@@ -259,6 +264,29 @@ func (a *attachment) deliver(m protocol.Deliver) {
 	c.session.l.Delivered(c.num, ds)
 	s.keepDeliveries(ds)
 	c.pay()
+}
+
+// denied lets go of deliveries that clients of this shard held and that are others' now, or done by others. What a client says of one from now on is not
+// sent: it would settle nothing. Of what it had settled before, and nobody had confirmed, nothing is known here any more either.
+func (a *attachment) denied(claims []protocol.Claim) {
+	held := 0
+	for _, h := range slices.Clone(a.holders) {
+		for _, k := range claims {
+			if k.Consumer == h.id && h.held.Remove(k.Offset) {
+				held++
+			}
+		}
+		if h.held.Len() > 0 {
+			continue
+		}
+		if i := slices.IndexFunc(h.session.order, func(c *consumer) bool { return &c.holder == h && c.state == ended }); i >= 0 {
+			h.session.forget(h.session.order[i])
+		}
+	}
+	if held > 0 {
+		a.sh.stats.Denied += uint64(held)
+		trace.Warn(a.sh.env.Trace, "gateway.claims.denied", slog.String("queue", a.res.Name), slog.String("vhost", a.res.VHost), slog.Int("messages", held))
+	}
 }
 
 // takeDeliveries gives an empty slice to hand deliveries over in.

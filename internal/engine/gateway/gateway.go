@@ -96,6 +96,7 @@ type Shard struct {
 	publishBytes int64
 	now          time.Duration // monotonic, as of the round in hand: see look
 	looked       bool          // now was read since the last Flush
+	halts        uint16        // how often the node had stood still by then
 
 	view      *catalog.View
 	router    *route.Router

@@ -78,6 +78,8 @@ func (s *Shard) Receive(msg any) {
 	default:
 		if n := deliveredBytes(msg); n > 0 {
 			s.coming.Add(-n)
+			s.looked = false // it may have stood still in the midst of the round
+			s.look()
 		}
 		if p, stream, ok := place(msg); ok {
 			if a := s.byPartition[p]; a != nil && a.stream == stream && a.state != waiting {
@@ -126,8 +128,13 @@ func (s *Shard) Flush() {
 
 // look reads the clock, once until the next Flush: nothing that is timed here is shorter than a round.
 func (s *Shard) look() {
-	if !s.looked {
-		s.looked, s.now = true, s.env.Clock.Mono()
+	if s.looked {
+		return
+	}
+	s.looked, s.now = true, s.env.Clock.Mono()
+	if halts := s.env.Node.runs(s.now); halts != s.halts {
+		s.halts = halts
+		s.stoodStill()
 	}
 }
 

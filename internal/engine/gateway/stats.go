@@ -23,6 +23,7 @@ type Counters struct {
 	Delivered uint64
 	Again     uint64 // of Delivered, those that may have been delivered before
 	Settled   uint64 // by clients
+	Denied    uint64 // of Delivered, those that others were given before this node's claims came to a new owner
 	Released  uint64 // given back because a consumer, its channel or its session ended
 	DeadDone  uint64 // dead letters published or dropped
 	DeadKept  uint64 // dead letters whose target was missing or refused
@@ -76,6 +77,7 @@ func (c *Counters) Add(o Counters) {
 	c.Delivered += o.Delivered
 	c.Again += o.Again
 	c.Settled += o.Settled
+	c.Denied += o.Denied
 	c.Released += o.Released
 	c.DeadDone += o.DeadDone
 	c.DeadKept += o.DeadKept

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
 )
 
 // attach opens a gateway's stream, which ends its older one.
@@ -21,7 +22,7 @@ func (r *replica) attach(m protocol.Attach) {
 		m.Reply.Send(protocol.NotServing{Partition: r.id, Stream: m.Stream, Reason: why})
 		return
 	}
-	in := &inlet{gateway: m.Gateway, stream: m.Stream, reply: m.Reply, attach: &m, producer: m.Producer}
+	in := &inlet{gateway: m.Gateway, stream: m.Stream, reply: m.Reply, attach: &m, producer: m.Producer, until: r.mono() - int64(m.Away)}
 	if i >= 0 {
 		old := r.inlets[i]
 		old.dead = true
@@ -83,7 +84,7 @@ func (r *replica) open(in *inlet) {
 	} else {
 		from = 0
 	}
-	r.side.attach(r, in.number, m)
+	denied := r.side.attach(r, in, m)
 	in.source = partition.NewSource(&r.producers, m.Producer, m.First)
 	in.told = true
 	if m.Producer&(1<<24-1) != 0 {
@@ -92,6 +93,24 @@ func (r *replica) open(in *inlet) {
 	in.reply.Send(protocol.Attached{
 		Partition: r.id, Stream: in.stream, Epoch: r.copy.Epoch(), Expect: in.source.Expect(), Lost: lost, LostFrom: from,
 	})
+	r.tellDenied(denied)
+}
+
+// tellDenied tells gateways which deliveries their clients do not hold any more.
+func (r *replica) tellDenied(denied []queue.Denied) {
+	for len(denied) > 0 {
+		gateway := denied[0].Gateway
+		var claims []protocol.Claim
+		denied = slices.DeleteFunc(denied, func(d queue.Denied) bool {
+			if d.Gateway == gateway {
+				claims = append(claims, protocol.Claim(d.Claim))
+			}
+			return d.Gateway == gateway
+		})
+		if in := r.holder(gateway); in != nil {
+			in.reply.Send(protocol.Denied{Partition: r.id, Stream: in.stream, Claims: claims})
+		}
+	}
 }
 
 // inlet is the open stream that a message came on; nil where it is not the present one of its gateway.

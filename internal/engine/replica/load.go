@@ -236,7 +236,7 @@ func (r *replica) claimed() {
 		w.claimEnd, w.claimers = 0, nil
 		w.forgetUnclaimed(r.copy.Epoch())
 	}
-	r.side.claimed()
+	r.side.claimed(r)
 	r.admitHeld()
 	if w != nil {
 		waited := w.deferred

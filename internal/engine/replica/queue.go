@@ -125,7 +125,7 @@ func (q *queueSide) expire(r *replica, now int64) {
 	}
 }
 
-func (q *queueSide) claimed() { q.m.Claimed() }
+func (q *queueSide) claimed(r *replica) { r.tellDenied(q.m.Claimed()) }
 
 func (q *queueSide) awaiting() bool { return q.m.Awaiting() }
 
@@ -133,7 +133,7 @@ func (q *queueSide) awaits(gateway, consumer uint64) bool {
 	return q.m.Awaits(queue.Holder{Gateway: gateway, Consumer: consumer})
 }
 
-func (q *queueSide) attach(r *replica, gateway uint64, m *protocol.Attach) {
+func (q *queueSide) attach(r *replica, in *inlet, m *protocol.Attach) []queue.Denied {
 	cs, ks := make([]queue.Claim, len(m.Claims)), make([]queue.Kept, len(m.Kept))
 	for i, c := range m.Claims {
 		cs[i] = queue.Claim(c)
@@ -141,7 +141,8 @@ func (q *queueSide) attach(r *replica, gateway uint64, m *protocol.Attach) {
 	for i, k := range m.Kept {
 		ks[i] = queue.Kept(k)
 	}
-	q.m.Attach(gateway, m.Epoch, cs, ks, r.now())
+	last := queue.LastStream{Epoch: m.Epoch, Until: in.until}
+	return q.m.Attach(in.number, last, cs, ks, r.now())
 }
 
 func (q *queueSide) release(r *replica, gateway uint64) { q.m.ReleaseGateway(gateway, r.now()) }

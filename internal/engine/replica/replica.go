@@ -158,6 +158,7 @@ type inlet struct {
 	attach   *protocol.Attach // not answered yet
 	settled  uint64           // settles below it are decided; their events are not appended yet
 	dead     bool
+	until    int64  // monotonic time in ms: its stream to the owner before stood until then
 	outages  uint32 // how often the way to it was lost and opened again without its attaching anew
 	told     bool   // something is confirmed that must be said
 }

@@ -28,13 +28,13 @@ type side interface {
 	limited() bool
 	admit(h batch.RecordHeader) bool
 
-	attach(r *replica, gateway uint64, m *protocol.Attach)
+	attach(r *replica, in *inlet, m *protocol.Attach) []queue.Denied
 	// awaits reports whether a gateway's consumer is one that it has from an owner before, and has still to subscribe here.
 	awaits(gateway, consumer uint64) bool
 	// awaiting reports whether there is any such.
 	awaiting() bool
 	// claimed is called once every gateway that may hold something of an earlier owner's has attached, or had its time to.
-	claimed()
+	claimed(r *replica)
 	release(r *replica, gateway uint64)
 	// pause has nothing more sent to a gateway, until it attaches anew or is released.
 	pause(gateway uint64)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/core/queue"
 	"github.com/tanist/tanist/internal/core/stream"
 )
 
@@ -41,14 +42,15 @@ func (s *streamSide) snapshot() (pages []batch.Page, gone []uint32) { return s.m
 func (s *streamSide) restore(pages []batch.Page) error              { return s.m.Restore(pages) }
 func (s *streamSide) live() (int64, bool)                           { return 0, false }
 func (s *streamSide) trim()                                         { s.m.Trim() }
-func (s *streamSide) claimed()                                      {}
+func (s *streamSide) claimed(*replica)                              {}
 func (s *streamSide) awaited() bool                                 { return false }
 
 func (s *streamSide) awaits(uint64, uint64) bool { return true }
 func (s *streamSide) awaiting() bool             { return false }
 
-func (s *streamSide) attach(_ *replica, gateway uint64, _ *protocol.Attach) {
-	s.m.ReleaseGateway(gateway)
+func (s *streamSide) attach(_ *replica, in *inlet, _ *protocol.Attach) []queue.Denied {
+	s.m.ReleaseGateway(in.number)
+	return nil
 }
 
 func (s *streamSide) release(_ *replica, gateway uint64) { s.m.ReleaseGateway(gateway) }

@@ -63,6 +63,7 @@ var metrics = []metric{
 
 	counter("messages_redelivered_total", "Of the messages handed to consumers, those that may have been delivered before.", func(m *Metrics) uint64 { return m.Gateway.Redelivered }),
 	counter("messages_settled_total", "Deliveries that clients acknowledged, rejected or requeued.", func(m *Metrics) uint64 { return m.Gateway.Settled }),
+	counter("claims_denied_total", "Deliveries that others were given, since this node's word that its clients held them came too late to a new owner.", func(m *Metrics) uint64 { return m.Gateway.Denied }),
 	counter("messages_released_total", "Deliveries given back because a consumer or its client went away.", func(m *Metrics) uint64 { return m.Gateway.Released }),
 	counter("messages_dead_lettered_total", "Dead letters published elsewhere, or dropped because they went in a circle.", func(m *Metrics) uint64 { return m.Gateway.DeadLettered }),
 	counter("dead_letters_failed_total", "Attempts to publish a dead letter that failed: the target is missing or refused it.", func(m *Metrics) uint64 { return m.Gateway.DeadLettersKept }),

@@ -87,6 +87,7 @@ type GatewayMetrics struct {
 	Delivered         uint64
 	Redelivered       uint64 // of Delivered, those that may have been delivered before
 	Settled           uint64 // by clients, in whichever way
+	Denied            uint64 // of Delivered, those that others were given before this node's claims came to a new owner
 	Released          uint64 // given back because a consumer or client went away
 	DeadLettered      uint64 // published elsewhere, or dropped because they went in a circle
 	DeadLettersKept   uint64 // attempts that failed: the target is missing or refused
