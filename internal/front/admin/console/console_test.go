@@ -407,7 +407,7 @@ func TestNamesAreAnyBytes(t *testing.T) {
 			}
 		}
 	}
-	if want := 5 + 2 + 2 + 2 + 1 + 3; len(seen) != want { // pages of the navigation, clients and deletions, resources, their transitions, one of these, files
+	if want := 5 + 3 + 2 + 2 + 1 + 3; len(seen) != want { // pages of the navigation, clients, those of a queue, deletions, resources, their transitions, one of these, files
 		t.Errorf("%d addresses were found, want %d: %q", len(seen), want, slices.Collect(keysOf(seen)))
 	}
 	for _, path := range []string{"/console/resource?vhost=%FF&name=%3Cscript%3Ealert", "/console/transition?id=%3Cscript%3Ealert%FF", "/console/%3Cscript%3Ealert"} {

@@ -17,7 +17,7 @@ import (
 var functions = template.FuncMap{
 	"asset": assetURL, "visible": visible, "number": number, "rate": perSecond, "bytes": bytesText, "clock": clock, "took": took, "date": date,
 	"day": func(ms int64) string { return date(ms)[:10] }, "hour": func(ms int64) string { return date(ms)[11:] },
-	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL, "toTransitions": transitionsURL,
+	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL, "toTransitions": transitionsURL, "toClients": clientsURL,
 }
 
 // visible is a name as it can be told apart from any other. The template escapes it for HTML.
@@ -130,6 +130,11 @@ func resourceURL(vhost, name string) string {
 
 func transitionsURL(vhost, name string) string {
 	return admin.PagesPath + "transitions?vhost=" + url.QueryEscape(vhost) + "&name=" + url.QueryEscape(name)
+}
+
+// clientsURL is the page of clients that consume from a queue or stream, or go by its name.
+func clientsURL(resource string) string {
+	return admin.PagesPath + "clients?find=" + url.QueryEscape(visible(resource))
 }
 
 func transitionURL(id string) string { return admin.PagesPath + "transition?id=" + url.QueryEscape(id) }
