@@ -169,7 +169,7 @@ const (
 	// looksEvery is how often an operator looks at a node of which a bit was turned.
 	looksEvery = 100 * time.Millisecond
 	// mendsWithin is for how long what is damaged there may mend itself, before the operator does.
-	mendsWithin = 2 * time.Second
+	mendsWithin = 5 * time.Second
 )
 
 // flip turns a bit of what a node has stored.

@@ -169,6 +169,18 @@ func (l *witnessedLog) Export(want []byte, done func(replica.Export, error)) {
 // Importing implements replica.Images.
 func (l *witnessedLog) Importing() []byte { return l.images.Importing() }
 
+// Salvage implements replica.Images.
+func (l *witnessedLog) Salvage(max int, done func([]batch.Batch)) { l.images.Salvage(max, done) }
+
+// Anew implements replica.Images.
+func (l *witnessedLog) Anew(done func(error)) {
+	l.t.tail, l.t.before, l.t.promise = batch.Tail{}, batch.Tail{}, l.Image().Promise // what broke may have held a promise
+	c := l.n.w.historyOf(l.p).in(l.n)
+	c.imported(batch.Tail{})
+	c.remade = true
+	l.images.Anew(done)
+}
+
 // Import implements replica.Images. With the last chunk the copy is what the image was of.
 func (l *witnessedLog) Import(chunk []byte, over uint64, done func(error)) {
 	if over > 0 { // what the copy held may be gone before that is reported

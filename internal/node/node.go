@@ -443,6 +443,9 @@ func (n *Node) serving(p ident.Partition) {
 // healthChanged holds publishers while space is low, and lets settles go on.
 func (n *Node) healthChanged(h storage.Health) {
 	n.noteHealth(h)
+	if h.Class == storage.Corruption && h.Copy != (ident.Partition{}) {
+		n.manager.Damaged(h.Copy, h.Reason)
+	}
 	reason := blockedBy(h)
 	n.post(n.sayBeat) // it may be that this node can own nothing any more
 	n.post(n.sayFull)

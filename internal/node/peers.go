@@ -316,6 +316,8 @@ func (n *Node) Send(msg any, nodes ...string) {
 		purpose, p = mesh.Bulk, m.Partition
 	case protocol.ImageTaken:
 		p = m.Partition
+	case protocol.MakeAnew:
+		p = m.Partition
 	}
 	b := protocol.Append(nil, msg)
 	for _, node := range nodes {

@@ -120,7 +120,7 @@ func (n *Node) answerControl(peer ident.Instance, msg any) {
 		n.questions.answered(m.Request, peer.Node, 1, m)
 	case protocol.ClientsAsk, protocol.ClientsAnswer, protocol.CursorsAsk, protocol.CursorsAnswer:
 		n.answerLists(peer, msg)
-	case protocol.Heartbeat, protocol.RunReport, protocol.Confirms, protocol.Promises:
+	case protocol.Heartbeat, protocol.RunReport, protocol.Confirms, protocol.Promises, protocol.Damages:
 		n.controllerHears(peer, msg)
 	case protocol.Lease:
 		n.post(func() { n.takeLease(m) })

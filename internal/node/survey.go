@@ -277,6 +277,7 @@ func copyState(a *protocol.StatusAnswer, s *protocol.CopyStatus) control.CopySta
 	if damaged(s, a) {
 		x.Damaged = s.Reason
 	}
+	x.Anew = s.Role == "follower" && s.State == string(replica.Recovering) && s.Moved != 0
 	for _, f := range s.Feeds {
 		x.Feeds = append(x.Feeds, f.Node)
 	}

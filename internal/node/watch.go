@@ -42,6 +42,9 @@ type watched struct {
 	said time.Duration // when promises and confirmed positions were told last; 0: the controller knows none
 	vows bool          // there were some
 	told map[ident.Partition]protocol.Confirmed
+
+	damages []protocol.Damaged // told last
+	damaged time.Duration      // when
 }
 
 // leaderIs says who leads the catalog's consensus from now on: its controller is told everything at once.
@@ -99,6 +102,10 @@ func (n *Node) controllerHears(from ident.Instance, msg any) {
 		}
 	case protocol.Confirms:
 		n.controller.Confirms(m.From, confirmsOf(m.Items)) // of the node's own, or passed on by it
+	case protocol.Damages:
+		if m.From == from {
+			n.controller.Damages(from, damagesOf(m.Items))
+		}
 	case protocol.Promises:
 		if m.From == from {
 			n.controller.Promises(from, promisesOf(m.Items))
@@ -117,6 +124,7 @@ func (n *Node) beat() {
 	if w := &n.watch; w.leader != 0 && (w.toldLeader != w.leader || w.toldTerm != w.term) {
 		n.tellAll()
 	}
+	n.sayDamages()
 	n.sayVows()
 	n.sayFull()
 	n.box.After(beatEvery, func() { n.beat() })
@@ -176,6 +184,21 @@ func (n *Node) sayVows() {
 	}
 	n.watch.vows = len(vows) > 0
 	n.say(protocol.Promises{From: n.local, Items: vows})
+}
+
+// sayDamages tells the controller which copies here are to own and are damaged: when that has changed, and again while there are any, since it
+// may be another controller's by then. Where the journal has closed, all are given up together, and nothing is said of what each holds.
+func (n *Node) sayDamages() {
+	var of []protocol.Damaged
+	if !n.store.Health().Closed {
+		of = n.manager.Damages()
+	}
+	now := n.env.Clock.Mono()
+	if n.watch.controller == "" || slices.Equal(of, n.watch.damages) && (len(of) == 0 || now-n.watch.damaged < vowsEvery) {
+		return
+	}
+	n.watch.damages, n.watch.damaged = of, now
+	n.say(protocol.Damages{From: n.local, Items: of})
 }
 
 // passOn tells a controller how far owners on other nodes have confirmed, as this node was told: they may be lost by now.
@@ -269,6 +292,14 @@ func confirmsOf(items []protocol.Confirmed) []controller.Confirmed {
 	out := make([]controller.Confirmed, len(items))
 	for i, c := range items {
 		out[i] = controller.Confirmed(c)
+	}
+	return out
+}
+
+func damagesOf(items []protocol.Damaged) []controller.Damaged {
+	out := make([]controller.Damaged, len(items))
+	for i, d := range items {
+		out[i] = controller.Damaged(d)
 	}
 	return out
 }

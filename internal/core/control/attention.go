@@ -32,6 +32,7 @@ const (
 	CertificateExpiring Code = "certificate-expiring"
 	DrainWaits          Code = "drain-waits"
 	HoldRunning         Code = "hold-running"
+	CopyAnew            Code = "copy-anew"
 	DataAside           Code = "data-aside"
 )
 
@@ -48,7 +49,7 @@ const (
 
 var codes = []Code{
 	CatalogQuorumLost, Contradiction, BelowHistoryStart, WaitingForCopies, StoreClosed, CopyDamaged, QuorumCritical, UnderReplicated, DiskLow,
-	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, DrainWaits, HoldRunning, DataAside,
+	LearnerStuck, DeadLetterStuck, ClockSkew, CertificateExpiring, DrainWaits, HoldRunning, CopyAnew, DataAside,
 }
 
 // Limit is what a condition is limited by; empty where none of them is.
@@ -149,6 +150,7 @@ type CopyState struct {
 	Node        string
 	Damaged     string // why it does not count
 	Learns      bool
+	Anew        bool   // a follower that takes an image in place of its log
 	Moved       int64  // of a learner: when it last came further, milliseconds since 1970
 	DeadLetters uint64 // kept because they could not be passed on,
 	Stuck       string // and why
@@ -426,7 +428,13 @@ func (s *survey) copies() {
 			s.damaged[x.Partition] = append(s.damaged[x.Partition], x.Node)
 			s.add(Condition{
 				Code: CopyDamaged, Subject: subject, What: x.Damaged, Limit: StorageFault,
-				Ends: "another takes its place: tanist node drain " + Quoted(x.Node) + ", or tanist node replace where no other node can", Next: show,
+				Ends: "it is made anew from its owner's by itself; where it says why it is not, another takes its place: tanist node drain " +
+					Quoted(x.Node) + ", or tanist node replace where no other node can", Next: show,
+			})
+		}
+		if x.Anew {
+			s.add(Condition{
+				Code: CopyAnew, Subject: subject, What: x.Reason + "; until it is whole it counts for nothing", Ends: "it has the image, by itself", Next: show, Notice: true,
 			})
 		}
 		if x.Learns && x.Moved != 0 && s.k.Now-x.Moved >= stuckAfter {

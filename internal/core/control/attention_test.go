@@ -92,7 +92,7 @@ func TestWhatNeedsAPerson(t *testing.T) {
 			"disk-low | a | publishers wait: 5 MiB can still be written | resource pressure | there is space again, by consuming, retention or a larger disk | tanist status",
 		}},
 		"a copy is damaged": {func(k *Known) { k.Copies[1].Damaged = "checksum at 17" }, []string{
-			"copy-damaged | q on b | checksum at 17 | storage fault | another takes its place: tanist node drain b, or tanist node replace where no other node can | tanist status q",
+			"copy-damaged | q on b | checksum at 17 | storage fault | it is made anew from its owner's by itself; where it says why it is not, another takes its place: tanist node drain b, or tanist node replace where no other node can | tanist status q",
 			"quorum-critical | without b | if one more copy goes, nothing can be confirmed: q | missing quorum | b is back | tanist status q",
 		}},
 		"a learner comes no further": {func(k *Known) { k.Copies[2].Learns, k.Copies[2].Moved = true, k.Now-60_000 }, []string{
@@ -267,6 +267,14 @@ func TestCopiesThatAreWanted(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
+}
+
+func TestACopyThatIsMadeAnewNeedsNobody(t *testing.T) {
+	needs(t, map[string]need{
+		"a copy is made anew": {func(k *Known) { k.Copies[1].Anew, k.Copies[1].Reason = true, "it was damaged" }, []string{
+			"copy-anew | q on b | it was damaged; until it is whole it counts for nothing |  | it has the image, by itself | tanist status q",
+		}},
+	})
 }
 
 func TestALearnerOnItsWayNeedsNobody(t *testing.T) {

@@ -80,6 +80,8 @@ const (
 	// PromiseMet: a copy of the assignment has promised the epoch of the transition that is pending. Nothing is to be recorded anew, and it is not
 	// to be withdrawn either: the copy would have promised ahead of the catalog at once.
 	PromiseMet
+	// OwnerDamaged: the run that owns says that its copy failed its own checks. It serves nothing, and another copy may.
+	OwnerDamaged
 	// LossAccepted: an operator has given up on missing copies of a partition whose owner still runs (design 2 §8).
 	LossAccepted
 )
@@ -125,6 +127,26 @@ func CauseOf(a *catalog.Assignment, nodes Nodes, suspects Suspects, promises []P
 		return Reason{Why: OwnerSuspected, Text: s.String(), By: slices.Clone(s.By)}
 	}
 	return promised
+}
+
+// Damage is a copy that failed its own checks, and that is to own by the assignment of an epoch.
+type Damage struct {
+	Run    ident.Instance // that says so, of its own copy
+	Epoch  uint64
+	Reason string
+}
+
+// CauseOfDamage says whether a partition needs a transition because the copy of its owner is damaged: by the word of the very run that owns, in
+// the epoch that it owns, and where there is another copy that counts; Why is NoReason else. Only that partition is given up: what else its node
+// owns does not depend on it. Such an owner has closed, so nothing is lost by recording a transition that has to wait, and that one names whom
+// it needs. Source: design 2 §10.
+func CauseOfDamage(a *catalog.Assignment, d Damage) Reason {
+	if d.Run != a.Owner || d.Epoch != a.Epoch || a.Epoch == 0 || len(a.Followers) == 0 {
+		return Reason{}
+	}
+	return Reason{
+		Why: OwnerDamaged, Text: fmt.Sprintf("the copy of owner %s is damaged: %s", a.Owner, d.Reason), By: []string{a.Owner.Node},
+	}
 }
 
 // promisedAbove is what the highest promise above an assignment's epoch is a reason for.

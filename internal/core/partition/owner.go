@@ -77,8 +77,9 @@ func (c *Copy) Returned(from ident.StoreID, epoch, durable uint64) bool {
 	return false
 }
 
-// Renews forgets how far a copy held the log, which this owner has give that up for an image: it comes back shorter for that reason alone, and
-// is not doubted. What it gives up must be confirmed, and held here.
+// Renews forgets how far a copy held the log, which this owner has give that up for an image, or which says that it is damaged, or is being made of
+// an image: it comes back shorter for that reason alone, and is not doubted. What it gives up must be confirmed, and held here, or the copy must
+// have said so itself: what is confirmed from then on does not count on it.
 func (c *Copy) Renews(from ident.StoreID) {
 	c.progress = slices.DeleteFunc(c.progress, func(p Progress) bool { return p.Store == from })
 }

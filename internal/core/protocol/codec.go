@@ -66,6 +66,7 @@ const (
 	kindHeld
 	kindImageChunk
 	kindImageTaken
+	kindMakeAnew
 )
 
 // Between nodes and the controller.
@@ -91,6 +92,7 @@ const (
 	kindClientsAnswer
 	kindCursorsAsk
 	kindCursorsAnswer
+	kindDamages
 )
 
 // Append appends the encoding of a message and returns the longer slice. Everything is copied. Attach travels without Reply; a

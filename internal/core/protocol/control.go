@@ -58,6 +58,20 @@ type Promised struct {
 	Epoch     uint64
 }
 
+// Damages tells the controller of copies that are to own, by the newest assignment that their node knows, and are damaged: each is the whole of
+// what its sender has to say. Sent when that changes, and once a second while there are any.
+type Damages struct {
+	From  ident.Instance
+	Items []Damaged
+}
+
+// Damaged is one copy that is to own and cannot.
+type Damaged struct {
+	Partition ident.Partition
+	Epoch     uint64 // of the assignment that it is to own by
+	Reason    string
+}
+
 // SealRequests asks a node to seal copies (design 1, "seal").
 type SealRequests struct {
 	Request uint64

@@ -72,6 +72,14 @@ type ImageChunk struct {
 	Chunk []byte
 }
 
+// MakeAnew answers a Standing that says that a copy is damaged: the owner counts on nothing that it had said before, and sends it an image once it
+// has given up what it holds and says so, with a Partial Standing (design 2 §10).
+type MakeAnew struct {
+	Partition ident.Partition
+	Epoch     uint64
+	From      ident.Instance
+}
+
 // ImageTaken says that a chunk is durable. Done says that it was the last: Standing follows. Failed, not empty, ends the image; the
 // owner begins anew from the next Standing.
 type ImageTaken struct {

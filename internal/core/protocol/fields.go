@@ -338,6 +338,12 @@ func (c *coder) imageChunk(m *ImageChunk) {
 	c.Bytes(&m.Chunk)
 }
 
+func (c *coder) makeAnew(m *MakeAnew) {
+	c.Partition(&m.Partition)
+	c.U64(&m.Epoch)
+	c.Instance(&m.From)
+}
+
 func (c *coder) imageTaken(m *ImageTaken) {
 	c.Partition(&m.Partition)
 	c.U64(&m.Epoch)
@@ -381,6 +387,16 @@ func (c *coder) promises(m *Promises) {
 	for i := range l {
 		c.Partition(&l[i].Partition)
 		c.U64(&l[i].Epoch)
+	}
+}
+
+func (c *coder) damages(m *Damages) {
+	c.Instance(&m.From)
+	l := codec.Items(&c.Coder, &m.Items, 4)
+	for i := range l {
+		c.Partition(&l[i].Partition)
+		c.U64(&l[i].Epoch)
+		c.Text(&l[i].Reason)
 	}
 }
 

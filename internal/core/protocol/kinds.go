@@ -256,6 +256,9 @@ func (c *coder) putCopies(msg any) bool {
 	case ImageChunk:
 		c.head(kindImageChunk)
 		c.imageChunk(&m)
+	case MakeAnew:
+		c.head(kindMakeAnew)
+		c.makeAnew(&m)
 	case ImageTaken:
 		c.head(kindImageTaken)
 		c.imageTaken(&m)
@@ -287,6 +290,10 @@ func (c *coder) getCopies(k kind) any {
 	case kindImageChunk:
 		var m ImageChunk
 		c.imageChunk(&m)
+		return m
+	case kindMakeAnew:
+		var m MakeAnew
+		c.makeAnew(&m)
 		return m
 	case kindImageTaken:
 		var m ImageTaken
@@ -347,12 +354,6 @@ func (c *coder) putControl(msg any) bool {
 	case RunReport:
 		c.head(kindRunReport)
 		c.runReport(&m)
-	case Promises:
-		c.head(kindPromises)
-		c.promises(&m)
-	case Confirms:
-		c.head(kindConfirms)
-		c.confirms(&m)
 	case Evidence:
 		c.head(kindEvidence)
 		c.evidence(&m)
@@ -362,6 +363,24 @@ func (c *coder) putControl(msg any) bool {
 	case Lease:
 		c.head(kindLease)
 		c.lease(&m)
+	default:
+		return c.putCopiesWord(msg)
+	}
+	return true
+}
+
+// putCopiesWord writes what a node says to the controller of its copies. It reports whether msg was one of these.
+func (c *coder) putCopiesWord(msg any) bool {
+	switch m := msg.(type) {
+	case Promises:
+		c.head(kindPromises)
+		c.promises(&m)
+	case Damages:
+		c.head(kindDamages)
+		c.damages(&m)
+	case Confirms:
+		c.head(kindConfirms)
+		c.confirms(&m)
 	default:
 		return false
 	}
@@ -406,6 +425,10 @@ func (c *coder) getControl(k kind) any {
 	case kindPromises:
 		var m Promises
 		c.promises(&m)
+		return m
+	case kindDamages:
+		var m Damages
+		c.damages(&m)
 		return m
 	case kindConfirms:
 		var m Confirms

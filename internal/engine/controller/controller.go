@@ -132,7 +132,7 @@ type (
 // New makes a controller; it begins with the first Apply, and with the word that this node leads.
 func New(env Env) *Controller {
 	c := &Controller{env: env, open: map[ident.Partition]*transition{}, peers: map[string]ident.Instance{}, own: map[ident.Partition]string{}, losses: map[ident.Partition]*acceptance{}, deletions: map[uint64]*deleting{}}
-	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, confirms: map[ident.Partition]floor{}, heard: map[ident.Partition]floor{}, reports: map[string]report{}}
+	c.watch = watch{sights: map[string]sight{}, promises: map[ident.Partition][]control.Promise{}, damages: map[ident.Partition]control.Damage{}, confirms: map[ident.Partition]floor{}, heard: map[ident.Partition]floor{}, reports: map[string]report{}}
 	c.box = env.Loop.Spawn("controller", c)
 	return c
 }
@@ -178,7 +178,7 @@ func (c *Controller) Receive(msg any) {
 		delete(c.peers, m.peer.Node)
 		c.sessionEnded(m.peer, m.ending)
 		c.unasked(m.peer.Node)
-	case unreachable, beat, report, promises, confirms, ticked:
+	case unreachable, beat, report, promises, damages, confirms, ticked:
 		c.observe(msg)
 	case answered:
 		for _, a := range m {
@@ -306,6 +306,7 @@ func (c *Controller) changed(ch catalog.Change) {
 			c.drop(a.Partition)
 			delete(c.own, a.Partition)
 			delete(c.watch.promises, a.Partition)
+			delete(c.watch.damages, a.Partition)
 		}
 	}
 	if after == nil || after.Home != nil {
@@ -329,6 +330,9 @@ func (c *Controller) cause(a *catalog.Assignment) (why control.Reason) {
 	if why.Why == control.OwnerSuspected && c.watch.detector.PutOff(a, c.now()) {
 		why = control.Reason{}
 		c.lookAgain()
+	}
+	if d, ok := c.watch.damages[a.Partition]; ok && why.Why == control.NoReason {
+		why = control.CauseOfDamage(a, d)
 	}
 	if x := c.losses[a.Partition]; x != nil && x.begun && (x.epoch == 0 || a.Epoch < x.epoch) && why.Why == control.NoReason {
 		why = control.Reason{Why: control.LossAccepted, Text: control.AcceptedCause(x.Reason)}

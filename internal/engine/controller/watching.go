@@ -23,6 +23,8 @@ type watch struct {
 	handed   time.Duration     // when leadership was last offered to another; 0: never
 	// promises are those that copies have reported which are above the epoch of their role.
 	promises map[ident.Partition][]control.Promise
+	// damages are the copies that are to own and are damaged, by the word of their runs.
+	damages map[ident.Partition]control.Damage
 	// confirms are how far owners have said that they confirmed, in the epoch that they said it of.
 	confirms map[ident.Partition]floor
 	// heard are how far sealed copies knew the log to be confirmed, in the epoch of the assignment that they were sealed under.
@@ -67,6 +69,10 @@ type (
 		from ident.Instance
 		of   []Confirmed
 	}
+	damages struct {
+		from ident.Instance
+		of   []Damaged
+	}
 	ticked struct{}
 )
 
@@ -81,6 +87,13 @@ type Confirmed struct {
 type Promised struct {
 	Partition ident.Partition
 	Epoch     uint64
+}
+
+// Damaged is a copy that is to own by the assignment of an epoch, and is damaged.
+type Damaged struct {
+	Partition ident.Partition
+	Epoch     uint64
+	Reason    string
 }
 
 // Unreachable says that an attempt to reach a node without a session failed.
@@ -113,6 +126,9 @@ func (c *Controller) Heard(each func(by ident.Instance, of []Confirmed)) {
 // Promises takes the promises of a node's copies that are above the epoch of their role.
 func (c *Controller) Promises(from ident.Instance, of []Promised) { c.box.Post(promises{from, of}) }
 
+// Damages takes which copies of a node are to own and are damaged: all of them, each time.
+func (c *Controller) Damages(from ident.Instance, of []Damaged) { c.box.Post(damages{from, of}) }
+
 func (c *Controller) now() time.Duration { return c.env.Clock.Mono() }
 
 // observe takes what was heard of nodes.
@@ -141,6 +157,8 @@ func (c *Controller) observe(msg any) {
 		}
 	case promises:
 		c.promised(m)
+	case damages:
+		c.damaged(m)
 	case confirms:
 		for _, x := range m.of { // an owner of an earlier epoch, that has not heard of its end, takes nothing back
 			have := c.watch.confirms[x.Partition]
@@ -187,6 +205,7 @@ func (c *Controller) sessionEnded(peer ident.Instance, e control.Ending) {
 func (c *Controller) watchAnew(leading bool) {
 	c.watch.detector, c.watch.handed = nil, 0
 	clear(c.watch.promises)
+	clear(c.watch.damages)
 	if !leading {
 		return
 	}
@@ -335,6 +354,22 @@ func (c *Controller) promised(m promises) {
 		named[x.Partition] = true
 	}
 	c.considerAll(func(a *catalog.Assignment) bool { return named[a.Partition] })
+}
+
+// damaged notes which copies of a run are damaged that are to own, and has those partitions looked at.
+func (c *Controller) damaged(m damages) {
+	if !c.leading {
+		return
+	}
+	maps.DeleteFunc(c.watch.damages, func(_ ident.Partition, d control.Damage) bool { return d.Run.Node == m.from.Node })
+	for _, x := range m.of {
+		if x.Epoch >= c.watch.damages[x.Partition].Epoch { // else it owned before, and has not heard of its end
+			c.watch.damages[x.Partition] = control.Damage{Run: m.from, Epoch: x.Epoch, Reason: x.Reason}
+		}
+	}
+	if len(m.of) > 0 {
+		c.considerAll(func(a *catalog.Assignment) bool { return c.watch.damages[a.Partition].Run == a.Owner })
+	}
 }
 
 // floor is how far an assignment's log is known to be confirmed, by the owner's word or by what copies knew that were sealed, and who said so: 0

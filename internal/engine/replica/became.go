@@ -117,18 +117,22 @@ func (r *replica) cutAs(to batch.Tail, cut *cutting, kept bool) {
 	}
 	trace.Warn(r.m.env.Trace, "copy.cut", r.attr(), slog.Uint64("epoch", cut.Epoch), slog.Uint64("from", cut.From), slog.Uint64("to", cut.To),
 		slog.Bool("kept", kept))
-	local, done := r.m.env.Local, r.postStep
-	if tell := r.m.env.Became; tell != nil && cut.Epoch > 1 {
-		done = func(err error) {
-			if err == nil {
-				tell(r.id, cut.Epoch, evidence.Became{Cuts: []evidence.Cut{
-					{Node: local.Node, Store: local.Store, From: cut.From, To: cut.To, Quarantined: kept},
-				}})
-			}
-			r.postStep(err)
+	r.log.Cut(to, func(err error) {
+		if err == nil {
+			r.tellCut(&cut.CutEnd, kept)
 		}
+		r.postStep(err)
+	})
+}
+
+// tellCut tells what has gone from this copy to follow an epoch, from any goroutine. A first owner's epoch begins without a change.
+func (r *replica) tellCut(end *CutEnd, kept bool) {
+	local := r.m.env.Local
+	if tell := r.m.env.Became; tell != nil && end.Epoch > 1 {
+		tell(r.id, end.Epoch, evidence.Became{Cuts: []evidence.Cut{
+			{Node: local.Node, Store: local.Store, From: end.From, To: end.To, Quarantined: kept},
+		}})
 	}
-	r.log.Cut(to, done)
 }
 
 // cutting is what is about to be cut.

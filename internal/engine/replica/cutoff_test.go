@@ -191,6 +191,7 @@ func TestADamagedFollowerIsToldOf(t *testing.T) {
 		} else {
 			n3.kill()
 			n3.disk.copies[part].damaged = "checksum"
+			n3.disk.stuck = true // it gives up nothing to be made anew
 			n3.restart()
 		}
 		g.run(50)

@@ -31,6 +31,7 @@ type disk struct {
 	slow    bool
 	appends int
 	reads   int // by offset
+	anew    int // how often damaged copies were given up
 }
 
 type diskCopy struct {

@@ -132,12 +132,18 @@ func (r *replica) standing(m protocol.Standing) {
 		return // it has said the same unasked, and what it is sent since is on its way
 	}
 	f.pause()
-	f.up, f.reason, f.damaged = true, m.Damaged, m.Damaged != ""
+	f.up, f.reason, f.damaged = true, m.Damaged, m.Damaged != "" || m.Partial
 	if m.Sealed {
 		f.reason = "it was sealed for a change of owner"
 	}
+	if f.damaged {
+		r.copy.Renews(f.Store) // whatever it had said that it holds
+	}
 	if f.reason != "" {
 		r.reach()
+		if _, ok := r.log.(Images); ok && m.Damaged != "" { // from here on nothing is confirmed by what it had said
+			r.sendCopy(f.Node, protocol.MakeAnew{Partition: r.id, Epoch: m.Epoch, From: r.m.env.Local})
+		}
 		return
 	}
 	if f.doubted = !r.copy.Returned(f.Store, m.Epoch, m.Durable); f.doubted {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tanist/tanist/internal/core/batch"
 	"github.com/tanist/tanist/internal/core/partition"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -24,6 +25,10 @@ const imageKept = time.Minute
 type Images interface {
 	// Export opens an image. want is where one stands that was begun before, nil for a new one; an error says that it cannot be had.
 	Export(want []byte, done func(Export, error))
+	// Anew gives up what a damaged copy holds, for an image to come in its place. done says when that is durable, or why it was not done.
+	Anew(done func(error))
+	// Salvage gives whole batches of a damaged copy, those nearest to its end, ascending and with gaps, of about max bytes at most.
+	Salvage(max int, done func([]batch.Batch))
 	// Importing is where the image stands that the copy is being made of; nil where none was begun, or it is complete.
 	Importing() []byte
 	// Import takes the next chunk, and the first also in place of a log that ends at over, where that is above 0. done says when it is durable,
@@ -50,7 +55,10 @@ type imageFeed struct {
 }
 
 // reseeding is why a copy that takes an image in place of its log counts for nothing until it has it.
-const reseeding = "it was away for longer than the log is kept, and takes an image"
+const reseeding = "it was away for longer than the log is kept, or damaged, and takes an image"
+
+// salvaged is about how many bytes are kept, at most, of the end of a damaged copy that was an owner's.
+const salvaged = 16 << 20
 
 // sendImage begins to send an image, or goes on with one. over is where the log ends that it takes the place of, if the copy has one.
 func (r *replica) sendImage(f *feed, want []byte, over uint64) {
@@ -154,6 +162,87 @@ func (r *replica) imageTaken(m protocol.ImageTaken) {
 		r.imageFailed(f, m.Failed)
 	case !m.Done:
 		r.nextChunk(f, f.image, m.Next)
+	}
+}
+
+// saysWhyNot says for people why a damaged copy with a place will not be made anew, and reports whether there is a reason.
+func (r *replica) saysWhyNot() bool {
+	if r.want == nil || r.ended {
+		return true
+	}
+	why := r.copy.KeptBack(r.want, r.m.env.Local, int(r.madeAnew))
+	if r.copy.Damaged() != "" && r.log.Image().Damaged == "" {
+		why = "what is wrong is not on its disk; start its node again"
+	}
+	if _, named := partition.RoleOf(r.want, r.m.env.Local); why != "" && named && r.want.Owner.Node != r.m.env.Local.Node {
+		r.reason = r.copy.Damaged() + "; it is not made anew: " + why
+	}
+	return why != ""
+}
+
+// mayGoAnew has a damaged copy made anew in its place from its owner's image, at that owner's word, where partition.Copy.KeptBack says nothing against
+// it: what only it holds and can be read is kept aside, what it holds is given up durably, and it goes on as one whose image is not complete. A
+// crash before that finds it damaged and begins again, one after it finds it without its image.
+func (r *replica) mayGoAnew(m protocol.MakeAnew) {
+	images, ok := r.log.(Images)
+	asked := r.want != nil && m.From == r.want.Owner && m.Epoch == r.want.Epoch
+	if !ok || !asked || r.givesUp || r.former != nil || r.stopping() || r.copy.Damaged() == "" || r.saysWhyNot() {
+		return
+	}
+	r.givesUp = true
+	end := CutEnd{Partition: r.id, Epoch: r.want.Epoch, To: r.copy.Tail().Position}
+	cut, beyond := partition.CutTo(r.want.Starts, r.copy.Tail(), r.want.Epoch)
+	if end.From = cut.Position; !beyond || r.m.env.Keep == nil || !r.ruled() {
+		r.giveUp(images, nil, false)
+		return
+	}
+	images.Salvage(salvaged, func(bs []batch.Batch) {
+		end.Batches = slices.DeleteFunc(bs, func(b batch.Batch) bool { return b.End() <= end.From })
+		r.m.env.Keep(end, func(kept bool) { r.box.Post(call{func() { r.giveUp(images, &end, kept) }}) })
+	})
+}
+
+// giveUp has storage give up what a damaged copy holds. end is what only it held, if it held more than its owner; kept says that it was kept, as far
+// as it could be read.
+func (r *replica) giveUp(images Images, end *CutEnd, kept bool) {
+	trace.Warn(r.m.env.Trace, "copy.anew", r.attr(), slog.Uint64("epoch", r.want.Epoch), slog.Uint64("position", r.copy.Tail().Position),
+		slog.Bool("kept", kept), slog.String("reason", r.copy.Damaged()))
+	images.Anew(func(err error) {
+		if err == nil && end != nil {
+			r.tellCut(end, kept)
+		}
+		r.box.Post(call{func() { r.gaveUp(err) }})
+	})
+}
+
+// gaveUp has the copy take up its role, and with it the image.
+func (r *replica) gaveUp(err error) {
+	r.givesUp = false
+	if r.ended || r.former != nil || r.copy.Damaged() == "" {
+		return
+	}
+	if err != nil {
+		r.reason = r.copy.Damaged() + "; it is not made anew: " + err.Error()
+		return // its next assignment, or the node's next run, begins again
+	}
+	r.madeAnew++
+	r.copy.Anew()
+	r.reason = ""
+	r.noteDamage()
+	r.unload()
+	role, _ := partition.RoleOf(r.want, r.m.env.Local)
+	r.assign(assignment{r.res, r.want, role})
+}
+
+// noteDamage has the node know whether this copy is to own and is damaged: it tells the controller.
+func (r *replica) noteDamage() {
+	d := protocol.Damaged{Partition: r.id}
+	if w := r.want; w != nil && !r.ended && w.Owner == r.m.env.Local && !r.id.Transient() {
+		d.Epoch, d.Reason = w.Epoch, r.copy.Damaged()
+	}
+	if d.Reason != "" || r.hurt {
+		r.hurt = d.Reason != ""
+		r.m.damaged(d)
 	}
 }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,7 +39,8 @@ type Manager struct {
 	silent  map[string]bool           // nodes whose last session ended because nothing was heard of them
 
 	vows     sync.Mutex
-	promises map[ident.Partition]uint64 // of copies that have promised an epoch above that of their role
+	promises map[ident.Partition]uint64           // of copies that have promised an epoch above that of their role
+	damages  map[ident.Partition]protocol.Damaged // of copies that are to own and are damaged
 
 	// incarnations is the highest of a resource that the catalog has spoken of: what is not above it and not here was deleted, or is elsewhere.
 	incarnations atomic.Uint64
@@ -94,7 +96,7 @@ type run struct {
 
 // New opens the copies that the store holds. They serve nothing until Apply tells what the catalog says of them.
 func New(env Env) *Manager {
-	m := &Manager{env: env, all: map[ident.Partition]*replica{}, promises: map[ident.Partition]uint64{}, unowned: map[ident.Partition]Log{}}
+	m := &Manager{env: env, all: map[ident.Partition]*replica{}, promises: map[ident.Partition]uint64{}, damages: map[ident.Partition]protocol.Damaged{}, unowned: map[ident.Partition]Log{}}
 	m.runs.Store(&runs{of: map[string]run{}})
 	tunables := catalog.DefaultTunables()
 	m.tunables.Store(&tunables)
@@ -149,6 +151,37 @@ func (m *Manager) promised(p ident.Partition, epoch uint64) {
 		m.promises[p] = epoch
 	} else {
 		delete(m.promises, p)
+	}
+}
+
+// damaged notes that a copy is to own and is damaged; with no reason, that it is not, or not to own.
+func (m *Manager) damaged(d protocol.Damaged) {
+	m.vows.Lock()
+	defer m.vows.Unlock()
+	if d.Reason != "" {
+		m.damages[d.Partition] = d
+	} else {
+		delete(m.damages, d.Partition)
+	}
+}
+
+// Damages are the copies here that are to own, by the newest assignment that they know, and are damaged, in order of partition; nil if there are
+// none.
+func (m *Manager) Damages() []protocol.Damaged {
+	m.vows.Lock()
+	defer m.vows.Unlock()
+	var out []protocol.Damaged
+	for _, d := range m.damages {
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b protocol.Damaged) int { return a.Partition.Compare(b.Partition) })
+	return out
+}
+
+// Damaged tells a copy that storage found it broken, on its own: nobody had asked for what is broken. It may be called again.
+func (m *Manager) Damaged(p ident.Partition, reason string) {
+	if r := m.find(p); r != nil {
+		r.box.Post(call{func() { r.fail("storage", errors.New(reason)) }})
 	}
 }
 

@@ -102,6 +102,8 @@ func (m *Manager) Receive(from ident.Instance, msg any) {
 		p, sender = x.Partition, x.From
 	case protocol.ImageTaken:
 		p, sender = x.Partition, x.From
+	case protocol.MakeAnew:
+		p, sender = x.Partition, x.From
 	default:
 		return
 	}
@@ -126,6 +128,8 @@ func (r *replica) copies(msg any) bool {
 		r.standing(m)
 	case protocol.ImageChunk:
 		r.imageChunk(m)
+	case protocol.MakeAnew:
+		r.mayGoAnew(m)
 	case protocol.ImageTaken:
 		r.imageTaken(m)
 	case changed:

@@ -28,6 +28,10 @@ type replica struct {
 	telling   bool      // the copies wait to be told what was confirmed, and a timer is set
 	pacing    bool      // what goes to another node waits, and a timer is set
 	tidy      bool      // producers may have to be forgotten
+	hurt      bool      // the node was told that this copy is to own and is damaged
+	givesUp   bool      // what a damaged copy holds is about to be given up
+	ended     bool      // nothing begins here any more
+	madeAnew  uint8     // how often this run has made the copy anew, as it was damaged
 	toTell    telling   // of the change of owner that this one's epoch began with
 	regained  regained  // the last that it took in
 	w         int32     // copies that a confirm needs, this one included
@@ -479,5 +483,7 @@ func (r *replica) fail(what string, err error) {
 	r.reason = reason
 	r.step(func(fx *partition.Effects) { r.copy.Fail(reason, fx) })
 	r.closeOwner(reason)
+	r.noteDamage()
 	r.sayDamaged()
+	r.saysWhyNot()
 }

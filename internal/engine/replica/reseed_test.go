@@ -109,6 +109,18 @@ func (l *fakeLog) Importing() []byte {
 	return nil
 }
 
+func (l *fakeLog) Salvage(_ int, done func([]batch.Batch)) {
+	l.s.box.Post(func() { done(l.some(func(batch.Batch) bool { return true }, 1<<30)) })
+}
+
+func (l *fakeLog) Anew(done func(error)) {
+	l.batches = nil
+	l.write(func() {
+		l.c.batches, l.c.snap, l.c.pages, l.c.in, l.c.damaged = nil, partition.Snapshot{}, map[uint32][]byte{}, &fakeImport{}, ""
+		l.s.d.anew++
+	}, done)
+}
+
 func (l *fakeLog) Import(chunk []byte, over uint64, done func(error)) {
 	var c fakeChunk
 	dec(chunk, &c)
@@ -126,6 +138,9 @@ func (l *fakeLog) Import(chunk []byte, over uint64, done func(error)) {
 	}
 	l.batches = nil
 	l.write(func() {
+		if l.c.in == nil && c.Number > 0 {
+			panic("no image was begun")
+		}
 		if c.Number == 0 {
 			l.c.batches, l.c.snap, l.c.pages, l.c.in = nil, partition.Snapshot{}, map[uint32][]byte{}, &fakeImport{of: c.Of}
 		}

@@ -23,10 +23,15 @@ func (r *replica) assign(m assignment) {
 	if r.leave() {
 		return
 	}
+	if d := r.log.Image().Damaged; d != "" && r.copy.Damaged() == "" {
+		r.fail("storage", errors.New(d))
+	}
 	if d := r.copy.Damaged(); d != "" {
 		r.reason = d
 		r.sayDamaged()
+		r.saysWhyNot()
 	}
+	r.noteDamage()
 	local := r.m.env.Local
 	mine := m.a.Owner.Node == local.Node && m.a.Owner.Store == local.Store
 	switch {
@@ -290,6 +295,8 @@ func (r *replica) finish(reason string, drop func()) {
 		}
 		w.seals = nil
 	}
+	r.ended = true
+	r.noteDamage()
 	drop()
 	r.step(func(fx *partition.Effects) { r.copy.Fail(reason, fx) })
 	r.m.promised(r.id, 0)

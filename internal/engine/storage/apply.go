@@ -62,7 +62,7 @@ func (s *Store) copyOf(fr layout.Frame, o *op) *Copy {
 	switch {
 	case fr.Typ == layout.FrameDelete:
 		delete(s.copies, fr.Part)
-	case fr.Typ == layout.FrameCreate && c == nil:
+	case c == nil && (fr.Typ == layout.FrameCreate || fr.Typ == layout.FrameImage): // of a damaged one, made anew, the first may be lost
 		c = &Copy{s: s, part: fr.Part}
 		s.copies[fr.Part] = c
 	}

@@ -27,6 +27,8 @@ var (
 	ErrImporting = errors.New("storage: the image of the copy is not complete")
 	// ErrNotEmpty is returned when an image is sent to a copy that has a log. Not worth a retry: delete the copy first.
 	ErrNotEmpty = errors.New("storage: the copy is not empty")
+	// ErrNotDamaged is returned when a sound copy is to be given up as a damaged one. Nothing was done.
+	ErrNotDamaged = errors.New("storage: the copy is not damaged")
 	// ErrStaleImage is returned when the source no longer has what an image would need: a newer snapshot took the place of its own
 	// before a restart, or the head was dropped beyond it. An image opened anew can be had.
 	ErrStaleImage = errors.New("storage: the image cannot be had any more")
@@ -152,6 +154,39 @@ func (x *Export) Close() {
 			x.c.imaging = nil
 		}
 	}
+}
+
+// Salvage gives whole batches of a copy, damaged or not, those nearest to its end, of about max bytes at most: ascending, with gaps where they are
+// broken or cannot be found. done is called once, on storage's loop, with none where the store is closed.
+func (c *Copy) Salvage(max int, done func([]batch.Batch)) {
+	c.s.r.do(func() error {
+		done(c.salvage(max))
+		return nil
+	}, func(error) { done(nil) })
+}
+
+func (c *Copy) salvage(max int) (out []batch.Batch) {
+	c.mu.Lock()
+	spans := slices.Clone(c.spans)
+	c.mu.Unlock()
+	for i := len(spans) - 1; i >= 0 && max > 0; i-- {
+		c.mu.Lock()
+		es, err := c.s.entries(c.part, &spans[i])
+		es = slices.Clone(es)
+		c.mu.Unlock()
+		if err != nil {
+			continue
+		}
+		for k := len(es) - 1; k >= 0 && max > 0; k-- {
+			b, err := c.s.readBatch(c, located{es[k], spans[i].file})
+			if err == nil {
+				out = append(out, b)
+				max -= b.Size()
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out
 }
 
 // cutExports notes that images end where the log does not go any more. The lock is held.

@@ -72,6 +72,34 @@ func (c *Copy) Import(p []byte, over uint64, done func(error)) {
 	}, done)
 }
 
+// Anew gives up what a damaged copy holds, for an image to come in its place: once done that is durable, and the copy takes a first chunk as an empty
+// one does; its promise and role stay. It may be called for one that is made of an image already. It is done with ErrNotDamaged where the copy is
+// sound, with ErrGone where it was deleted, and with the error of the write or sync where that failed: the outcome is then unknown. Source:
+// design 2 §10.
+func (c *Copy) Anew(done func(error)) {
+	c.mu.Lock()
+	err := error(nil)
+	switch {
+	case c.deleted:
+		err = ErrGone
+	case c.damaged == "":
+		err = fmt.Errorf("%w: %s", ErrNotDamaged, c.part)
+	}
+	if err != nil {
+		c.mu.Unlock()
+		c.s.fail(done, err)
+		return
+	}
+	c.tail, c.newest = batch.Tail{}, nil
+	c.s.w.enqueue(op{typ: layout.FrameImage, c: c, done: func(err error) {
+		if err == nil {
+			c.s.healed()
+		}
+		done(err)
+	}}, true)
+	c.mu.Unlock()
+}
+
 // take checks a chunk against what came before it and enqueues what is in it.
 func (c *Copy) take(k chunk, over uint64, done func(error)) error {
 	c.mu.Lock()
@@ -183,8 +211,9 @@ func (in *importing) complete() bool {
 	return in.tail == in.head.Tail
 }
 
-// beginImport drops what came of an image before, and the log that one takes the place of.
+// beginImport drops what came of an image before, and the log that one takes the place of, damaged or not.
 func (c *Copy) beginImport() {
+	c.damaged = ""
 	for _, sp := range c.spans {
 		c.dropTotals(sp)
 	}

@@ -123,8 +123,9 @@ type replay struct {
 	byGeneration map[uint32]*logFile
 	listed       map[uint32]bool // full files that the checkpoint counts and that were not released since
 	deleted      map[ident.Partition]bool
-	strays       []ident.Partition // of frames whose copy is not there
-	expect       uint64            // sequence of the next frame
+	anew         map[ident.Partition]uint64 // by copy, the sequence of the last frame that gave up what it held
+	strays       []ident.Partition          // of frames whose copy is not there
+	expect       uint64                     // sequence of the next frame
 	torn         *logFile
 	tornAt       int64
 	stale        []int64 // places of frames behind the torn end
@@ -162,7 +163,7 @@ type witnessRange struct {
 }
 
 func newReplay(s *Store, files []*logFile) *replay {
-	rp := &replay{s: s, byGeneration: map[uint32]*logFile{}, deleted: map[ident.Partition]bool{}}
+	rp := &replay{s: s, byGeneration: map[uint32]*logFile{}, deleted: map[ident.Partition]bool{}, anew: map[ident.Partition]uint64{}}
 	for _, f := range files {
 		rp.byGeneration[f.generation] = f
 	}
@@ -307,12 +308,12 @@ func (rp *replay) judge() error {
 		// A copy that nothing else speaks of may be one whose creation is among what was lost: it is damaged, never new.
 		v.parts = append(v.parts, rp.strays...)
 		for _, p := range v.parts {
-			if rp.s.copies[p] == nil && !rp.deleted[p] {
+			if rp.s.copies[p] == nil && !rp.deleted[p] && rp.anew[p] < l.to {
 				rp.s.copies[p] = &Copy{s: rp.s, part: p}
 			}
 		}
 		for p, c := range rp.s.copies {
-			if (all || slices.Contains(v.parts, p)) && c.damaged == "" {
+			if (all || slices.Contains(v.parts, p)) && c.damaged == "" && rp.anew[p] < l.to {
 				c.damaged = why
 			}
 		}

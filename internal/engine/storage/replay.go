@@ -207,6 +207,10 @@ func (rp *replay) frame(f *logFile, at int64, fr layout.Frame) {
 		if fr.Typ == layout.FrameCreate || fr.Typ == layout.FrameDelete {
 			rp.deleted[fr.Part] = fr.Typ == layout.FrameDelete
 		}
+		if fr.Typ == layout.FrameImage { // whatever was lost of the copy before, it does not need any more
+			rp.anew[fr.Part] = fr.Sequence
+			rp.strays = slices.DeleteFunc(rp.strays, func(p ident.Partition) bool { return p == fr.Part })
+		}
 		err = rp.s.apply(f, at, fr, nil)
 	}
 	if err != nil {

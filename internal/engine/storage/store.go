@@ -260,6 +260,26 @@ func (s *Store) corrupt(c *Copy, err error) {
 	}
 }
 
+// healed ends the corruption that the store's health speaks of, once no copy is damaged any more.
+func (s *Store) healed() {
+	s.mu.RLock()
+	all := s.sorted()
+	s.mu.RUnlock()
+	for _, c := range all {
+		c.mu.Lock()
+		damaged := c.damaged != "" && !c.deleted
+		c.mu.Unlock()
+		if damaged {
+			return
+		}
+	}
+	s.setHealth(func(h *Health) {
+		if h.Class == Corruption {
+			h.Class, h.Reason, h.Copy = Healthy, "", ident.Partition{}
+		}
+	})
+}
+
 func (c *Copy) isDeleted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
