@@ -86,6 +86,7 @@ var grounds = []struct {
 	{"no heartbeat", ended | silenced},
 	{"never heard", ended | broken | silenced},
 	{"its journal cannot sync", diskBroke},
+	{" is damaged: ", diskBroke},
 	{"its sync has stalled", stalled},
 	{"accepted loss", ^harm(0)},
 	{" promised epoch ", ^harm(0)}, // a transition that somebody began was not finished: whoever owns meanwhile need have done nothing

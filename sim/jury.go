@@ -39,6 +39,7 @@ type holding struct {
 	marks   []mark     // durable batches, in order
 	pending []mark     // appended and not reported as durable
 	remade  bool       // an image takes its place and is not whole: it answers for nothing
+	was     *holding   // what it held before it broke; nil: it did not
 }
 
 // mark is one batch.
@@ -166,6 +167,13 @@ func (c *holding) holds(m mark) bool {
 	return ok && own.tail.Position == m.tail.Position && own.tail.Link == m.tail.Link
 }
 
+// broke keeps what a copy held that is damaged, or gives up what was.
+func (c *holding) broke() {
+	if c.was == nil || c.end() > c.was.end() {
+		c.was = &holding{base: c.base, marks: slices.Clone(c.marks)}
+	}
+}
+
 // confirms judges that an owner acts on everything below a position as confirmed.
 func (h *history) confirms(by *host, epoch uint64, position uint64) {
 	if by.node == nil || h.w.failed() {
@@ -218,11 +226,11 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 		return false
 	}
 	w := quorum.W(policy, a.Eligible(), kind)
-	n := h.heldBy(a, m)
+	n := h.heldBy(a, m, false)
 	own := h.in(by.site.witness).holds(m)
 	if h.newest != nil && h.newest.Epoch == a.Epoch && h.newest.Version > a.Version {
 		// The owner has not heard of a change yet that somebody knows of: it must confirm by both sets.
-		if both := h.heldBy(h.newest, m); both < h.needs {
+		if both := h.heldBy(h.newest, m, false); both < h.needs {
 			h.w.fail("%s: %s confirms position %d, which %d copies of version %d hold durably and %d must", h.name(), by.instance(), position, both,
 				h.newest.Version, h.needs)
 			return false
@@ -235,10 +243,11 @@ func (h *history) enough(by *host, m mark, position uint64) bool {
 	return true
 }
 
-// heldBy is how many copies of an assignment hold a batch durably, or did: what a wiped disk held counts, it was held when that counted.
-func (h *history) heldBy(a *catalog.Assignment, m mark) (n int) {
+// heldBy is how many copies of an assignment hold a batch durably, or did: what a wiped disk held counts, it was held when that counted; and, asked
+// of what was confirmed before, what a copy held that broke.
+func (h *history) heldBy(a *catalog.Assignment, m mark, before bool) (n int) {
 	for _, f := range append([]catalog.Member{{Node: a.Owner.Node, Store: a.Owner.Store}}, a.Followers...) {
-		if h.of(f.Store).holds(m) {
+		if c := h.of(f.Store); c.holds(m) || before && c != nil && c.was.holds(m) {
 			n++
 		}
 	}
@@ -261,7 +270,7 @@ func (h *history) assigned(r *catalog.Resource, a *catalog.Assignment) {
 	if h.confirmed == 0 || h.confirmedAs == (mark{}).tail {
 		return
 	}
-	if n := h.heldBy(a, mark{tail: h.confirmedAs}); n < h.needs {
+	if n := h.heldBy(a, mark{tail: h.confirmedAs}, true); n < h.needs {
 		h.w.fail("%s: version %d of its assignment has %d copies that hold durably what is confirmed up to %d, and %d must", h.name(), a.Version, n,
 			h.confirmed, h.needs)
 	}

@@ -51,6 +51,9 @@ func (n *witness) store(s replica.Store) replica.Store {
 		found[im.Partition] = true
 		n.hold(im)
 		c := n.w.historyOf(im.Partition).in(n)
+		if im.Damaged != "" {
+			c.broke()
+		}
 		c.reopened(im.Tail, n.w.sim.Now())
 		c.remade = im.Importing
 	}
@@ -176,6 +179,7 @@ func (l *witnessedLog) Salvage(max int, done func([]batch.Batch)) { l.images.Sal
 func (l *witnessedLog) Anew(done func(error)) {
 	l.t.tail, l.t.before, l.t.promise = batch.Tail{}, batch.Tail{}, l.Image().Promise // what broke may have held a promise
 	c := l.n.w.historyOf(l.p).in(l.n)
+	c.broke()
 	c.imported(batch.Tail{})
 	c.remade = true
 	l.images.Anew(done)
