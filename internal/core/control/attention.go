@@ -198,6 +198,7 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 	s.redundancy()
 	s.drains()
 	s.asides()
+	several := s.several()
 	since := map[[2]string]int64{}
 	for _, c := range prev {
 		since[[2]string{string(c.Code), c.Subject}] = c.Since
@@ -211,11 +212,7 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 			c.Since = k.Now
 		}
 		if c.last != "" && k.Now-c.Since >= lossAfter {
-			missing := "copy"
-			if c.Code == CatalogQuorumLost {
-				missing = "voter"
-			}
-			c.Next += "; the last way, if no missing " + missing + " can come back: " + c.last
+			c.Next += c.lastWay(several)
 		}
 		if !c.Notice {
 			needing++
@@ -225,6 +222,28 @@ func Attention(k Known, prev []Condition) (conditions []Condition, total, needin
 		return cmp.Or(cmp.Compare(slices.Index(codes, a.Code), slices.Index(codes, b.Code)), strings.Compare(a.Subject, b.Subject))
 	})
 	return s.out[:min(len(s.out), MaxConditions)], len(s.out), needing
+}
+
+// lastWay is the end of a condition's next step, once nothing else has helped. all says that several wait for copies.
+func (c *Condition) lastWay(all bool) string {
+	switch {
+	case c.Code == CatalogQuorumLost:
+		return "; the last way, if no missing voter can come back: " + c.last
+	case all:
+		return "; the last way, if no missing copy can come back: " + c.last + ", or for all that wait: tanist plan accept-loss --all-waiting"
+	}
+	return "; the last way, if no missing copy can come back: " + c.last
+}
+
+// several reports whether more than one partition waits for copies that could be given up.
+func (s *survey) several() bool {
+	n := 0
+	for i := range s.out {
+		if x := &s.out[i]; x.last != "" && x.Code != CatalogQuorumLost {
+			n += max(1, x.Partitions)
+		}
+	}
+	return n > 1
 }
 
 type survey struct {

@@ -137,6 +137,7 @@ func TestALossIsNamedLast(t *testing.T) {
 		}
 	}
 	const last = "tanist status q; the last way, if no missing copy can come back: tanist plan accept-loss q"
+	const all = last + ", or for all that wait: tanist plan accept-loss --all-waiting"
 	for name, x := range map[string]struct {
 		change func(k *Known)
 		want   string
@@ -144,6 +145,14 @@ func TestALossIsNamedLast(t *testing.T) {
 		"at once":                         {waiting(lossAfter - 1), "tanist status q"},
 		"after a while":                   {waiting(lossAfter), last},
 		"and the catalog has no majority": {func(k *Known) { waiting(lossAfter)(k); k.NoQuorum = "nobody leads" }, "tanist status q"},
+		"and so does another": {func(k *Known) {
+			more := newWorld(t, "a", "b", "c")
+			more.declare("q", 3, "a", "b", "c")
+			more.declare("r", 3, "a", "b", "c")
+			k.View = more.s.View()
+			waiting(lossAfter)(k)
+			k.Waits = append(k.Waits, Waiting{Partition: ident.Partition{Incarnation: 2}, Kind: WaitAnswers, Answers: 1, Needed: 2, Since: k.Now})
+		}, all},
 		"the owner alone is left": {func(k *Known) {
 			for i := range k.Nodes[1:] {
 				k.Nodes[1+i].Live, k.Nodes[1+i].Since = false, k.Now-lossAfter
