@@ -54,15 +54,10 @@ The name is free at once, and nodes that had a copy can be removed. The reason i
 		Example: "  tanist delete orders --plan 5d1f0c9a4be27a33 --reason 'all three disks burnt' --stopped n1,n2",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, args []string) error {
 			q.DeletionQuery = admin.DeletionQuery{VHost: f.vhost, Resource: args[0]}
-			p, err := api.ForceDelete(c.Context(), q)
-			if err != nil {
+			return answer(c, &f.adminFlags, func(w io.Writer, p admin.DeletionPlan) error {
+				_, err := fmt.Fprintf(w, "%s %s is deleted, as number %d; copies that return are put aside.\nNext: tanist deleted\n", p.Kind, admin.Visible(p.Resource), p.Incarnation)
 				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), p)
-			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%s %s is deleted, as number %d; copies that return are put aside.\nNext: tanist deleted\n", p.Kind, admin.Visible(p.Resource), p.Incarnation)
-			return err
+			})(api.ForceDelete(c.Context(), q))
 		}),
 	}
 	f.add(c)
@@ -76,14 +71,7 @@ func newDeleted() *cobra.Command {
 		Use: "deleted", Short: "Show queues and streams that were deleted by force, and the copies put aside", Args: cobra.NoArgs,
 		Example: "  tanist deleted",
 		RunE: f.with(func(c *cobra.Command, api *client.Client, _ []string) error {
-			all, err := api.Deletions(c.Context())
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), all)
-			}
-			return printDeletions(c.OutOrStdout(), all)
+			return answer(c, &f, printDeletions)(api.Deletions(c.Context()))
 		}),
 	}
 	f.add(c)

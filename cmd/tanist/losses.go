@@ -96,21 +96,18 @@ same reason; where one is refused then, the others go on, and the exit code is 1
 				return question(c, &f.adminFlags, printLosses, func(d admin.LossesDone) bool { return len(d.Refused) > 0 })(api.AcceptLosses(c.Context(), q.Consent))
 			}
 			q.LossQuery = f.query(args[0])
-			d, err := api.AcceptLoss(c.Context(), q)
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return printJSON(c.OutOrStdout(), d)
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s %s goes on with %s from offset %d on; %s.\n", d.Done.Kind, admin.Visible(d.Done.Resource), d.Done.Candidate, d.Done.FromOffset, gone(d.Done))
-			_, err = fmt.Fprintf(c.OutOrStdout(), "Next: tanist evidence %s\n", d.Transition)
-			return err
+			return answer(c, &f.adminFlags, printLoss)(api.AcceptLoss(c.Context(), q))
 		}),
 	}
 	f.add(c)
 	consentFlags(c, &q.Consent)
 	return c
+}
+
+func printLoss(w io.Writer, d admin.LossDone) error {
+	p := d.Done
+	_, err := fmt.Fprintf(w, "%s %s goes on with %s from offset %d on; %s.\nNext: tanist evidence %s\n", p.Kind, admin.Visible(p.Resource), p.Candidate, p.FromOffset, gone(p), d.Transition)
+	return err
 }
 
 // gone says what is lost by a plan that was carried out. As the plan does, it promises nothing of what nobody reported; an owner that goes on
