@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/tanist/tanist/internal/core/authz"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
+	"github.com/tanist/tanist/internal/engine/consensus"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/node/identity"
 	"github.com/tanist/tanist/internal/port/certs"
@@ -69,7 +71,15 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 			return err
 		}
 		begun := log.Snapshot.Index > 0 || len(log.Entries) > 0 || len(log.Hard) > 0
+		others, err := votersBeside(log, n.local.Store)
+		if err != nil {
+			return err
+		}
 		switch {
+		case len(others) > 0:
+			return fmt.Errorf("%w: %s is missing, and node %q is a member of a cluster with %s: put the file back from a backup, or start the node with an "+
+				"empty data directory in its own place (`tanist node replace %s` on another member makes the token)",
+				identity.ErrUnusable, identity.Path(m.cfg.Data), n.local.Node, strings.Join(others, ", "), n.local.Node)
 		case begun && m.cfg.Join != "":
 			return fmt.Errorf("%w: the data directory %s has a cluster of its own: a node joins with an empty one (--data)", identity.ErrUnusable, m.cfg.Data)
 		case begun && m.cfg.Mesh != "":
@@ -105,6 +115,23 @@ func (m *membership) settle(ctx context.Context, n *Node) error {
 	n.cfg.Generation = m.id.Generation
 	n.cfg.Cluster, n.cfg.Authority, n.cfg.Peers = m.id.Cluster, m.id.CatalogAuthority(), m.id.MeshPeers()
 	return nil
+}
+
+// votersBeside are the names of those that vote beside a store, as far as its log knows: without them it gets no catalog.
+func votersBeside(log catalog.LogState, store ident.StoreID) (names []string, err error) {
+	if log.Snapshot.Index == 0 {
+		return nil, nil
+	}
+	s, err := consensus.Examine(log, store)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range s.Voters {
+		if v.ID != s.Self {
+			names = append(names, v.Node)
+		}
+	}
+	return names, nil
 }
 
 // begin makes the identity of a node that begins a cluster, and the cluster's authority.

@@ -262,6 +262,15 @@ func (s *Survey) member(id uint64) Member {
 	return Member{id, name(id)}
 }
 
+// before says when the catalog was recovered last, if it ever was.
+func (s *Survey) before() string {
+	if len(s.Recoveries) == 0 {
+		return ""
+	}
+	last := s.Recoveries[len(s.Recoveries)-1]
+	return fmt.Sprintf(" (recovered on %s at %s, generation %d)", last.Node, time.UnixMilli(last.At).UTC().Format(time.DateTime), last.Number)
+}
+
 // named are the voters of these names.
 func (s *Survey) named(names []string) (out []Member, err error) {
 	for _, n := range names {
@@ -295,6 +304,9 @@ func listed(all []Member) string {
 // and will follow. Every other voter must be in one of the two, and the lost must be so many that the others are no majority; else it
 // returns ErrNoRecovery. It changes the survey's catalog: examine the log anew for another try.
 func (s *Survey) Recover(node string, lost, stopped []string, reason string, now time.Time) (Recovery, error) {
+	if len(s.Voters) == 1 && s.Voters[0].ID == s.Self {
+		return Recovery{}, fmt.Errorf("%w: node %s is the only voter already%s: start it", ErrNoRecovery, node, s.before())
+	}
 	r := Recovery{Number: s.Generation.Number + 1, Index: s.Index + 1, Term: max(s.Term, s.hardTerm) + 1, At: now.UnixMilli(), Node: node, Reason: reason}
 	var err error
 	if r.Lost, err = s.named(lost); err == nil {

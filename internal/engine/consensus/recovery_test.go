@@ -109,7 +109,11 @@ func TestOfTwoThatAreLeftOneFollows(t *testing.T) {
 	}
 	after, err := Examine(catalog.LogState{Snapshot: s.Snapshot(r)}, cl.members[0].local.Store)
 	if err != nil || len(after.Voters) != 1 || after.Generation != r.Generation() || len(after.Recoveries) != 1 || listed(after.Recoveries[0].Stopped) != "n2" {
-		t.Errorf("%v: %+v", err, after)
+		t.Fatalf("%v: %+v", err, after)
+	}
+	if _, again := after.Recover("n0", []string{"n3", "n1", "n4"}, []string{"n2"}, "the rack burnt", time.UnixMilli(2)); again == nil ||
+		!strings.Contains(again.Error(), "the only voter already (recovered on n0 at 1970-01-01 00:00:00, generation 2): start it") {
+		t.Errorf("asked again, since nobody heard the answer: %v", again)
 	}
 }
 

@@ -92,8 +92,8 @@ func Read(fsys vfs.FS, dir string) (id *File, err error) {
 	}
 	id = &File{}
 	if err := json.Unmarshal(text, id); err != nil || id.Format == 0 {
-		return nil, fmt.Errorf("%w: %s is damaged (%v); put it back from a backup; a node that is alone makes it anew: "+
-			"move it away and start once without --mesh", ErrUnusable, name, err)
+		return nil, fmt.Errorf("%w: %s is damaged (%v); put it back from a backup, or move it away and start "+
+			"the node once without --mesh: one that is alone makes it anew, a member is told what else to do", ErrUnusable, name, err)
 	}
 	if id.Format > format {
 		return nil, fmt.Errorf("%w: %s has format %d, this program knows %d; run the version of tanist that wrote it, or a later one",

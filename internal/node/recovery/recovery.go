@@ -197,6 +197,8 @@ func Rejoin(env Env, dir string) (Rejoined, error) {
 		return Rejoined{}, err
 	case d.InUse:
 		return Rejoined{}, fmt.Errorf("%w: a process holds %s: stop the node first", storage.ErrInUse, dir)
+	case d.id != nil && d.id.Superseded == nil && !d.id.Generation.IsZero() && empty(d.state):
+		return Rejoined{}, fmt.Errorf("%w: node %q waits for the catalog of generation %s already: start it", ErrRefused, d.Node, d.id.Generation)
 	case d.id == nil || d.id.Superseded == nil:
 		return Rejoined{}, fmt.Errorf("%w: nobody has told this node that the catalog was recovered without it: start it once where it reaches the node that goes on, "+
 			"which tells it", ErrRefused)
