@@ -36,7 +36,7 @@ func defaultExchange() *fault {
 }
 
 func (ch *channel) declareExchange(m *wire.ExchangeDeclare) *fault {
-	if m.Exchange == "" && !m.Passive {
+	if m.Exchange == "" {
 		return defaultExchange()
 	}
 	e := catalog.Exchange{
@@ -46,10 +46,6 @@ func (ch *channel) declareExchange(m *wire.ExchangeDeclare) *fault {
 		if f := exchangeArguments(&e, m); f != nil {
 			return f
 		}
-	}
-	if m.Exchange == "" { // it is always there
-		ch.reply(m.NoWait, &wire.ExchangeDeclareOk{})
-		return nil
 	}
 	done := ch.await(m.ID())
 	ch.c.b.DeclareExchange(e, m.Passive, func(err *broker.Error) {
