@@ -17,6 +17,7 @@ import (
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/route"
+	"github.com/tanist/tanist/internal/engine/gateway/buffers"
 	"github.com/tanist/tanist/internal/port/clock"
 	"github.com/tanist/tanist/internal/port/exec"
 	"github.com/tanist/tanist/internal/port/trace"
@@ -133,7 +134,7 @@ type Shard struct {
 	stopped       []*session // held because the shard has too much unresolved
 	pumps         []*consumer
 
-	buffers    buffers
+	buffers    buffers.Pool
 	blocks     []*block    // for use again
 	runs       []batch.Run // not used yet
 	deliveries []broker.Delivery

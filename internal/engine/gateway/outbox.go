@@ -76,12 +76,12 @@ func (o *outbox) push(e entry) {
 func (o *outbox) room(sh *Shard, size int) *block {
 	if n := len(o.blocks); n > o.next {
 		if b := o.blocks[n-1]; b.sends == 0 && len(b.buf)+size <= batch.TargetSize {
-			b.buf = sh.buffers.grow(b.buf, size)
+			b.buf = sh.buffers.Grow(b.buf, size)
 			return b
 		}
 	}
 	b := sh.newBlock()
-	b.first, b.born, b.buf = o.tail, sh.now, sh.buffers.get(size)
+	b.first, b.born, b.buf = o.tail, sh.now, sh.buffers.Get(size)
 	if o.blocks == nil {
 		o.blocks = o.fewBlocks[:0]
 	}

@@ -325,10 +325,13 @@ func (s *Shard) newBlock() *block {
 	return b
 }
 
+// keepBlocks bounds the blocks that a shard keeps.
+const keepBlocks = 2048
+
 // freeBlock gives a block's memory back. Its bytes are used again only if nobody else reads them.
 func (s *Shard) freeBlock(b *block, reuse bool) {
 	if reuse {
-		s.buffers.put(b.buf)
+		s.buffers.Put(b.buf)
 	}
 	if len(s.blocks) < keepBlocks {
 		*b = block{runs: b.runs[:0]}

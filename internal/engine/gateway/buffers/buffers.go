@@ -1,7 +1,9 @@
-package gateway
+// Package buffers keeps byte slices for use again. It knows nothing of what they hold, and nothing of who uses them may come in.
+package buffers
 
-// buffers keeps byte slices for use again, by size class, so that publishing allocates nothing in the steady state.
-type buffers struct {
+// Pool keeps slices by size class, so that a shard publishes without allocating in the steady state. The zero value is empty and ready. It belongs to one
+// loop: nothing of it may be called from two goroutines at a time.
+type Pool struct {
 	free [len(classes)][][]byte
 }
 
@@ -12,9 +14,6 @@ var classes = [...]int{2 << 10, 4 << 10, 8 << 10, 64 << 10, 1<<20 + 64<<10}
 // each message in flight may have a buffer of its own, or share one with the next.
 var keep = [...]int{1024, 512, 128, 24, 2}
 
-// keepBlocks bounds the blocks that a shard keeps.
-const keepBlocks = 2048
-
 func classOf(size int) int {
 	for i, c := range classes {
 		if size <= c {
@@ -24,8 +23,8 @@ func classOf(size int) int {
 	return len(classes)
 }
 
-// get gives an empty buffer with room for size bytes.
-func (b *buffers) get(size int) []byte {
+// Get gives an empty buffer with room for size bytes.
+func (b *Pool) Get(size int) []byte {
 	c := classOf(size)
 	if c == len(classes) {
 		return make([]byte, 0, size)
@@ -38,18 +37,18 @@ func (b *buffers) get(size int) []byte {
 	return make([]byte, 0, classes[c])
 }
 
-// grow gives a buffer that holds what p does and has room for more bytes.
-func (b *buffers) grow(p []byte, more int) []byte {
+// Grow gives a buffer that holds what p does and has room for more bytes: p itself, where it has. Else p is put back, and must not be used any more.
+func (b *Pool) Grow(p []byte, more int) []byte {
 	if len(p)+more <= cap(p) {
 		return p
 	}
-	q := append(b.get(len(p)+more), p...)
-	b.put(p)
+	q := append(b.Get(len(p)+more), p...)
+	b.Put(p)
 	return q
 }
 
-// put takes a buffer that nobody else refers to.
-func (b *buffers) put(p []byte) {
+// Put takes a buffer that nobody else refers to. One whose capacity is of no class, and one of a class of which enough are kept, is let go.
+func (b *Pool) Put(p []byte) {
 	for i, c := range classes {
 		if cap(p) == c && len(b.free[i]) < keep[i] {
 			b.free[i] = append(b.free[i], p[:0])
