@@ -68,7 +68,7 @@ func TestADamagedOwnerGivesItsQueueUp(t *testing.T) {
 	began := time.Now()
 	var got amqp.Delivery
 	c.up().await("the message", func() error {
-		d, ok, err := ch.Get("far", true)
+		d, ok, err := ch.Get("far", false)
 		if ok {
 			got = d
 		} else if err == nil {
@@ -77,8 +77,8 @@ func TestADamagedOwnerGivesItsQueueUp(t *testing.T) {
 		return err
 	})
 	t.Logf("taken %v after the damage was looked at", time.Since(began).Round(time.Millisecond))
-	if got.MessageId != needle || got.Redelivered {
-		t.Errorf("got %q, redelivered %t", got.MessageId, got.Redelivered)
+	if err := got.Ack(false); err != nil || got.MessageId != needle {
+		t.Errorf("got %q, redelivered %t, %v", got.MessageId, got.Redelivered, err)
 	}
 	p, err := c.owned("far")
 	if err != nil || p.Owner == "n1" || p.Epoch != before["far"].Epoch+1 {
