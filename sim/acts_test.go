@@ -44,3 +44,18 @@ func TestActs(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatBreaksIsMadeAnew turns bits of nodes that run: what comes to be known as damaged is made anew without anybody's help, but for what a node that
+// does not start any more holds.
+func TestWhatBreaksIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	anew, stayed := uint64(0), uint64(0)
+	for seed := range uint64(16) {
+		r := Run(Options{Seed: 300 + seed, Nodes: 3, Small: true, Faults: []Fault{}, Act: ActFlip})
+		show(t, r)
+		anew, stayed = anew+r.Counts.Anew, stayed+r.Counts.Stayed
+	}
+	if anew < 3 || stayed > 0 {
+		t.Errorf("%d copies were made anew, and %d disks replaced of nodes that ran", anew, stayed)
+	}
+}

@@ -216,9 +216,9 @@ func (s *site) flipRunning(p planned) {
 	})
 }
 
-// tend has an operator look after a node of which a bit was turned, as long as it has that disk: where the node does not start, or says for long
-// that a copy is damaged, he gives it an empty one, as `node replace` does. The other copies hold what was confirmed: a bit is turned on one
-// node at a time.
+// tend has an operator look after a node of which a bit was turned, as long as it has that disk: where the node does not start, since its catalog is
+// damaged, or says for long that a copy is, which is made anew by itself as a rule, he gives it an empty one, as `node replace` does. The other
+// copies hold what was confirmed: a bit is turned on one node at a time.
 func (s *site) tend(ill time.Duration) {
 	w, disk := s.w, s.disk
 	w.sim.At(w.sim.Now()+looksEvery, func() {
@@ -229,6 +229,9 @@ func (s *site) tend(ill time.Duration) {
 		case ill >= mendsWithin:
 			w.say("REPLACED: the disk of %s", s.name)
 			w.counts.Damaged++
+			if h != nil && h.refused == nil {
+				w.counts.Stayed++
+			}
 			s.crash(0)
 			s.fresh()
 			s.boot()

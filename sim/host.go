@@ -182,6 +182,9 @@ func (h *host) Emit(e trace.Event) {
 	if e.Name == "consensus.leader" {
 		w.noteLeader(e)
 	}
+	if e.Name == "copy.anew" {
+		w.counts.Anew++
+	}
 	if e.Name == "replica.closed" && h.site.flipped && h.site.host == h { // what was turned in a run before is found in this one
 		h.site.doubt(diskBroke)
 	}

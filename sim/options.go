@@ -108,6 +108,8 @@ type Counts struct {
 	Read, Cursors, Declared, Deleted, Purges uint64
 	Runs, Sessions                           uint64
 	Damaged                                  uint64
+	Anew                                     uint64 // damaged copies that were made anew by themselves,
+	Stayed                                   uint64 // and disks that an operator had to replace though their nodes ran
 	Epochs                                   uint64 // begun after a resource's first
 }
 
