@@ -7,7 +7,7 @@ type AsideKind string
 
 // The kinds.
 const (
-	CutEnds       AsideKind = "cut-ends"       // of logs of former owners (design 2 §5 step 5, §8)
+	CutEnds       AsideKind = "cut-ends"       // of logs of former owners, and of damaged copies (design 2 §5 step 5, §8, §10)
 	OldCatalogs   AsideKind = "old-catalogs"   // consensus logs of a node that follows a recovered catalog
 	DeletedCopies AsideKind = "deleted-copies" // of what was deleted by force
 )
@@ -22,7 +22,7 @@ type Aside struct {
 // piles says of each kind what one and several are called, what they are, what ends it, and the command that shows it.
 var piles = map[AsideKind]struct{ one, several, what, ends, next string }{
 	CutEnds: {
-		"cut end", "cut ends", "of copies that had owned, or of an accepted loss: messages that a client may miss",
+		"cut end", "cut ends", "of copies that had owned or were damaged, or of an accepted loss: messages that a client may miss",
 		"nobody misses them, and the files are removed from quarantine/ of its data directory",
 		"tanist inspect DIRECTORY, with the node stopped, lists them; with --cut and --export it gives their messages",
 	},

@@ -111,7 +111,7 @@ func TestDataAsideIsTold(t *testing.T) {
 		"cut ends and an old catalog": {func(k *Known) {
 			k.Nodes[1].Aside = []Aside{{CutEnds, 3, 5 << 19}, {OldCatalogs, 1, 1 << 20}}
 		}, []string{
-			"data-aside | cut ends on b | 3 cut ends (2.5 MiB) of copies that had owned, or of an accepted loss: messages that a client may miss |  | nobody misses them, and the files are removed from quarantine/ of its data directory | tanist inspect DIRECTORY, with the node stopped, lists them; with --cut and --export it gives their messages",
+			"data-aside | cut ends on b | 3 cut ends (2.5 MiB) of copies that had owned or were damaged, or of an accepted loss: messages that a client may miss |  | nobody misses them, and the files are removed from quarantine/ of its data directory | tanist inspect DIRECTORY, with the node stopped, lists them; with --cut and --export it gives their messages",
 			"data-aside | old catalogs on b | 1 old catalog (1.0 MiB) from before it followed a recovered one |  | nobody will look into them, and the files are removed from aside/ of its data directory | tanist node list",
 		}},
 		"copies of what was deleted": {func(k *Known) { k.Nodes[0].Aside = []Aside{{DeletedCopies, 2, 0}} }, []string{

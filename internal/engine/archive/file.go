@@ -162,7 +162,8 @@ func contents(fsys vfs.FS, dir string) ([]byte, error) {
 }
 
 // Records reads what a data directory holds of evidence, as it was written: of a transition the last record counts, and those without an
-// id say only what became of one. broken is how many bytes could not be read. Nothing is changed.
+// id say only what became of one. broken is how many bytes could not be read. Nothing is changed. The
+// error is the file system's, or says that a later version of the program wrote the file; of no file there are no records.
 func Records(fsys vfs.FS, dir string) (records []*evidence.Evidence, broken int64, err error) {
 	p, err := contents(fsys, dir)
 	if err != nil || p == nil {

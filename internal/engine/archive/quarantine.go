@@ -212,7 +212,7 @@ func readEnd(fsys vfs.FS, dir, name string) (e End, err error) {
 }
 
 // Ends reads what is kept of cut ends in a data directory, the oldest first; what is not whole is left out, and counted. It is for a
-// node that does not run.
+// node that does not run. The error is the file system's, of all files that could not be read; list holds the others.
 func Ends(fsys vfs.FS, dir string) (list []End, broken int, err error) {
 	files, err := ends(fsys, dir)
 	for _, f := range files {

@@ -349,7 +349,7 @@ func (s *Survey) Snapshot(r Recovery) catalog.LogSnapshot {
 	return catalog.LogSnapshot{Index: r.Index, Term: r.Term, Data: encodeSnapshot(conf, s.ledger, s.state.Snapshot())}
 }
 
-// GenerationOf is the generation that a log goes by; zero of an empty one.
+// GenerationOf is the generation that a log goes by; zero of an empty one. An error says that the log's snapshot is damaged; a retry does not help.
 func GenerationOf(l catalog.LogState) (ident.Generation, error) {
 	if l.Snapshot.Index == 0 {
 		return ident.Generation{}, nil

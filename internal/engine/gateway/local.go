@@ -117,7 +117,8 @@ func (s *Shard) joined() {
 }
 
 // DeleteLocal deletes a resource that a shard of this node made, for its replica: an auto-delete queue without consumers. done is called
-// once, from any goroutine.
+// once, from any goroutine: with nil where it is gone, also if it was before; else with a *broker.Error, NotFound where no shard of this node made it,
+// and it is there yet. Repeating it is safe.
 func (n *Node) DeleteLocal(incarnation uint64, done func(error)) {
 	s := n.shard(incarnation)
 	if s == nil {
