@@ -196,7 +196,9 @@ func (ch *channel) got(m *wire.BasicGet, queue string, d *broker.Delivery) {
 	c.send(ch.number, &wire.BasicGetOk{
 		DeliveryTag: ch.delivered, Redelivered: d.Redelivered, Exchange: e.Exchange, RoutingKey: e.RoutingKey, MessageCount: d.Left,
 	})
-	c.out = wire.AppendContentHeader(c.out, ch.number, content(d, broker.EnvelopeView{Properties: e.Properties, Body: e.Body}))
+	header := content(d, broker.EnvelopeView{Properties: e.Properties, Body: e.Body})
+	header.FrameMax = c.frameMax
+	c.out = wire.AppendContentHeader(c.out, ch.number, header)
 	c.out = wire.AppendBody(c.out, ch.number, c.frameMax, e.Body)
 	c.stats.Delivered++
 }

@@ -42,12 +42,14 @@ func ParsePublish(args []byte) (Publish, error) {
 	return m, nil
 }
 
-// Content is what the frames after a method are made of. If Name is not empty, a header of that name and the value Int is added.
+// Content is what the frames after a method are made of. If Name is not empty, a header of that name and the value Int is added, unless the frame
+// would be longer than FrameMax then; 0 is no bound.
 type Content struct {
 	Properties []byte
 	Name       string
 	Int        int64
 	Size       int
+	FrameMax   uint32
 }
 
 // AppendDeliver appends basic.deliver, its header and its body, without allocating beyond dst. frameMax is the greatest length of a
@@ -63,10 +65,12 @@ func AppendDeliver(
 	dst = append(dst, packBits(redelivered))
 	dst = appendShortstr(dst, exchange)
 	dst = end(appendShortstr(dst, key), at)
+	c.FrameMax = frameMax
 	return AppendBody(AppendContentHeader(dst, channel, c), channel, frameMax, body)
 }
 
-// AppendContentHeader appends the header frame of a message.
+// AppendContentHeader appends the header frame of a message. What a message is published with fits a frame; what is added to it on its way to a
+// client must not be what its client ends the connection for, again and again.
 func AppendContentHeader(dst []byte, channel uint16, c Content) []byte {
 	at := len(dst)
 	dst = begin(dst, FrameHeader, channel)
@@ -77,7 +81,11 @@ func AppendContentHeader(dst []byte, channel uint16, c Content) []byte {
 	} else {
 		dst = append(dst, c.Properties...)
 	}
-	return end(dst, at)
+	if dst = end(dst, at); c.Name != "" && c.FrameMax > 0 && len(dst)-at > int(c.FrameMax) {
+		c.Name = ""
+		return AppendContentHeader(dst[:at], channel, c)
+	}
+	return dst
 }
 
 // AppendBody appends the body frames of a message, or of a part of one.

@@ -79,8 +79,8 @@ func TestGoldenFrames(t *testing.T) {
 	})
 	p := allProperties()
 	content := wire.Content{Properties: p.Append(nil), Size: 5, Name: "x-stream-offset", Int: 9}
-	fmt.Fprintf(&b, "delivery\n%s\n", hex.EncodeToString(
-		wire.AppendDeliver(nil, 7, 12, "tag", 1, true, []byte("x"), []byte("k"), content, []byte("hello"))))
+	delivery := wire.AppendDeliver(nil, 7, 4096, "tag", 1, true, []byte("x"), []byte("k"), content, nil)
+	fmt.Fprintf(&b, "delivery\n%s\n", hex.EncodeToString(wire.AppendBody(delivery, 7, 12, []byte("hello"))))
 	fmt.Fprintf(&b, "heartbeat\n%s\n", hex.EncodeToString(wire.AppendHeartbeat(nil)))
 	const file = "testdata/frames.golden"
 	if *rewrite {
@@ -173,6 +173,30 @@ func TestProperties(t *testing.T) {
 		}
 		if len(more.Headers) != want || more.AppID != x.AppID || more.ContentType != x.ContentType {
 			t.Fatalf("%04x: %d headers", flags, len(more.Headers))
+		}
+	}
+}
+
+// A header that is added to a delivery must not make its frame larger than the client takes.
+func TestWhatIsAddedFitsTheFrame(t *testing.T) {
+	for size := range 200 {
+		p := wire.Properties{Flags: wire.HasHeaders, Headers: wire.Table{{Name: "k", Value: wire.String(strings.Repeat("v", size))}}}
+		c := wire.Content{Properties: p.Append(nil), Name: "x-stream-offset", Int: 7}
+		const most = 128
+		plain := len(wire.AppendContentHeader(nil, 1, wire.Content{Properties: c.Properties}))
+		with := len(wire.AppendContentHeader(nil, 1, c))
+		want := with
+		if with > most {
+			want = plain
+		}
+		c.FrameMax = most
+		before := []byte("before")
+		frame := wire.AppendContentHeader(before, 1, c)
+		if got := len(frame) - len(before); got != want || string(frame[:len(before)]) != "before" {
+			t.Errorf("value of %d bytes: frame of %d bytes, want %d (%d with the header, %d without)", size, got, want, with, plain)
+		}
+		if _, err := wire.ParseContentHeader(frame[len(before)+7 : len(frame)-1]); err != nil {
+			t.Error(err)
 		}
 	}
 }
