@@ -364,6 +364,7 @@ func (c *Checker) purge(r *resource, _ Event) {
 	for _, id := range r.ids {
 		m := r.messages[id]
 		m.mayVanish = true
+		m.known = m.known || m.given // if it is gone now, the loss need not have taken it
 		if m.confirmed && m.purge == notPurged && m.settled != Accept && m.settled != Reject {
 			m.purge = inPurge
 		}

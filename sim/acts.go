@@ -41,13 +41,15 @@ const (
 	ActLease Act = "lease"
 	// ActBalance has a node of four or five be without copies for a while, and come to have as many as the others again.
 	ActBalance Act = "balance"
+	// ActRelapse keeps an owner from its controller and starts a copy anew that has promised the next epoch.
+	ActRelapse Act = "relapse"
 )
 
 // DrawnActs are the acts that a seed draws from. To add one is to make all seeds other simulations: new ones are played where they are asked for.
 var DrawnActs = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace, ActLoss}
 
 // Acts are all acts.
-var Acts = append(slices.Clone(DrawnActs), ActFlip, ActLease, ActBalance)
+var Acts = append(slices.Clone(DrawnActs), ActFlip, ActLease, ActBalance, ActRelapse)
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -115,6 +117,8 @@ func (w *world) act() bool {
 		ok = g.lease()
 	case ActBalance:
 		ok = g.balance()
+	case ActRelapse:
+		ok = g.relapse()
 	}
 	if !ok {
 		return false

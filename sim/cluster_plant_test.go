@@ -51,7 +51,7 @@ var plantedInClusters = []struct {
 	{
 		"a settle that is lost", func() plant { return loseSettles{} },
 		[]Fault{FaultPower},
-		[]string{string(check.RuleSettled), string(check.RuleCursor)},
+		[]string{string(check.RuleSettled), string(check.RuleCursor), "is settled before that is durable"},
 		"", 0,
 	},
 	{
@@ -82,6 +82,12 @@ var plantedInClusters = []struct {
 		[]Fault{FaultKill},
 		[]string{string(check.RuleCause)},
 		ActWithout, 0,
+	},
+	{
+		"a log that is not kept for who is away", func() plant { return wasteful{} },
+		[]Fault{FaultKill},
+		[]string{"nothing has kept it from going on with its log"},
+		"", 0,
 	},
 	{"damage that is not noticed", func() plant { return unnoticed{} }, []Fault{}, []string{string(check.RuleBytes)}, ActFlip, 0},
 	{"an owner that ignores its lease", func() plant { return lasting{ttl: time.Hour} }, []Fault{}, []string{"and its lease was over"}, ActLease, 0},
@@ -273,4 +279,31 @@ func (l lateMembers) ChangeMembers(m catalog.Membership, done func(error)) {
 		w.net.Restore(l.s.name, learner)
 		w.net.Restore(learner, l.s.name)
 	})
+}
+
+// wasteful has a log let go of all that its newest snapshot does not need, whoever is to be fed from it.
+type wasteful struct{ honest }
+
+func (wasteful) log(_ *site, l replica.Log) replica.Log {
+	images, _ := l.(replica.Images)
+	return &wastingLog{Log: l, Images: images}
+}
+
+type wastingLog struct {
+	replica.Log
+	replica.Images
+	saved uint64
+}
+
+func (l *wastingLog) WriteSnapshot(s partition.Snapshot, done func(error)) {
+	l.Log.WriteSnapshot(s, func(err error) {
+		if err == nil {
+			l.saved = s.At.Position
+		}
+		done(err)
+	})
+}
+
+func (l *wastingLog) Retain(from uint64, live []partition.Span, done func(error)) {
+	l.Log.Retain(max(from, l.saved), live, done)
 }

@@ -84,6 +84,10 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		"a log taken anew": {Seed: 77356, Nodes: 3, Small: true, Faults: []Fault{}, Act: ActLease},
 		// Not a mistake of the product: what two copies had confirmed was said right after the policy had become one that a lease fences.
 		"confirmed before it was fenced": {Seed: 5114, Nodes: 3, Act: ActNone, Small: true, Skip: []int{4, 2, 1}, Clients: 1},
+		// Not a mistake of the product: of what a loss was accepted for something was purged later, and passed for a hole.
+		"purged after a loss": {Seed: 3198317321, Nodes: 7, Small: true, Skip: []int{1}},
+		// Not a mistake of the product: claims came 0.1 ms after their time, what they named was being read for another, and their settle settled nothing.
+		"claims right after their time": {Seed: 3467292990, Nodes: 3},
 		// Not a mistake of the product: a controller that had stood still gave nodes 300 ms to be heard, and one of them stood still for those.
 		"halted one after the other": {Seed: 74, Nodes: 3, Act: ActNone, Skip: []int{3}, Clients: 1},
 	} {
@@ -124,15 +128,17 @@ func TestEveryClusterFaultHappens(t *testing.T) {
 
 // TestAimedSeeds plays the acts that no seed draws: see TestFreshSeeds.
 func TestAimedSeeds(t *testing.T) {
-	fresh(t, 60, func(i uint64) Options {
-		o := Options{Nodes: nodesOf(i), Small: i%8 > 0, Faults: []Fault{}}
-		switch i % 3 {
+	fresh(t, 80, func(i uint64) Options {
+		o := Options{Nodes: nodesOf(i), Small: i%9 > 0, Faults: []Fault{}}
+		switch i % 4 {
 		case 0:
 			o.Act = ActFlip
 		case 1:
 			o.Act = ActLease
+		case 2:
+			o.Act = ActRelapse
 		default:
-			o.Act, o.Nodes = ActBalance, 4+int(i/3%2)
+			o.Act, o.Nodes = ActBalance, 4+int(i/4%2)
 		}
 		return o
 	})

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -66,6 +67,7 @@ const (
 
 // doubt says that the run at a place may rightly lose what it owns, for something that was done to it.
 func (s *site) doubt(by harm) {
+	s.ailed = s.w.sim.Now()
 	if h := s.host; h != nil && h.node != nil && s.w.cluster() {
 		s.w.harms[h.instance()] |= by
 		s.w.see(check.Event{Kind: check.Doubted, Owner: h.instance()})
@@ -105,4 +107,56 @@ func (w *world) believe(name string, e *evidence.Evidence) {
 		return
 	}
 	w.fail("evidence of %s says of epoch %d that %q, which nothing can have shown", name, e.After.Epoch, e.Cause)
+}
+
+// stand is what some node's catalog was when it had come to an entry of the consensus log.
+type stand struct {
+	print uint64
+	by    string
+	text  string // of what it was made, if that is kept
+}
+
+// agrees holds what a node's catalog says against what others' said at the same entry: consensus gives all of them the same entries in the same
+// order, and whatever is decided is decided on that (design 2 §12).
+func (w *world) agrees(h *host, v *catalog.View) {
+	if !w.cluster() {
+		return
+	}
+	print, text := stance(v, w.opt.Verbose != nil)
+	at, known := w.stands[v.Index()]
+	switch {
+	case !known:
+		w.stands[v.Index()] = stand{print, h.instance(), text}
+	case at.print != print:
+		w.say("%s: %s\n%s: %s", at.by, at.text, h.instance(), text)
+		w.fail("the catalogs of %s and %s differ at entry %d", at.by, h.instance(), v.Index())
+	}
+}
+
+// stance is what a catalog says of nodes, of resources and of who owns and follows them, as one number; and as text, if asked.
+func stance(v *catalog.View, spelled bool) (print uint64, text string) {
+	sum := fnv.New64a()
+	put := func(format string, a ...any) {
+		line := fmt.Appendf(nil, format, a...)
+		_, _ = sum.Write(line) // never fails
+		if spelled {
+			text += string(line)
+		}
+	}
+	for _, n := range v.Nodes() {
+		put("%s %v %d %d %v %d; ", n.Name, n.Store, n.Boot, n.Number, n.Draining, n.Absent)
+	}
+	for _, r := range v.AllResources() {
+		put("%d %s %s %d: ", r.Incarnation, r.Name, r.Policy, r.Copies)
+		for _, a := range r.Partitions {
+			put("%d %d %v %v %v %v %s ", a.Version, a.Epoch, a.Owner, a.Followers, a.Learners, a.Leaving, a.Policy)
+			if p := a.Pending; p != nil {
+				put("%s %d %d ", p.ID, p.Epoch, p.Since)
+			}
+			if n := len(a.Starts); n > 0 {
+				put("%d %d %x ", n, a.Starts[n-1].Position, a.Starts[n-1].Link[:4])
+			}
+		}
+	}
+	return sum.Sum64(), text
 }

@@ -38,6 +38,7 @@ func (s *site) boot() {
 	w := s.w
 	w.counts.Runs++
 	s.runs++
+	s.ailed = w.sim.Now()
 	h := &host{w: w, site: s, run: w.counts.Runs, loops: 1 + w.rng.IntN(3), ears: map[ident.Partition]*ear{}, tenure: tenure{began: w.sim.Now()}}
 	s.host = h
 	h.exec = w.sim.Node(s.name, h.loops)

@@ -27,6 +27,7 @@ type ear struct {
 	mouths  map[protocol.Gateway]*mouth
 	order   []protocol.Gateway          // of mouths
 	holders map[uint64]protocol.Gateway // who was handed what lies at an offset, by this run
+	given   map[uint64]uint64           // epoch in which this run handed out what lies at an offset
 	claims  map[uint64]uint64           // of what is held by a claim: epoch of the owner that the gateway had its last stream to
 	// delivers is the last epoch in which something was handed out here: all claims of that epoch were in.
 	delivers uint64
@@ -40,6 +41,11 @@ type said struct {
 	messages []handed
 	cursor   string
 	offset   uint64
+	// by is who heard it last, in which epoch, and where that one's log ended when it first did.
+	by    *ear
+	epoch uint64
+	end   uint64
+	again bool // somebody heard it before that, or in an earlier epoch
 }
 
 // handed is a message that a client has accepted or rejected, and whose settle has not been sent on by its gateway yet.
@@ -81,7 +87,7 @@ func (h *host) gateway(shard uint32) protocol.Gateway {
 func (h *host) owner(p ident.Partition, to protocol.Sender) protocol.Sender {
 	e := h.ears[p]
 	if e == nil {
-		e = &ear{ears: h.w.earsOf(p), h: h, mouths: map[protocol.Gateway]*mouth{}, holders: map[uint64]protocol.Gateway{}, claims: map[uint64]uint64{}}
+		e = &ear{ears: h.w.earsOf(p), h: h, mouths: map[protocol.Gateway]*mouth{}, holders: map[uint64]protocol.Gateway{}, given: map[uint64]uint64{}, claims: map[uint64]uint64{}}
 		h.ears[p] = e
 	}
 	e.to = to
@@ -124,8 +130,8 @@ func (e *ear) claimed(m *mouth, epoch uint64) {
 }
 
 // holds notes who is handed what lies at an offset.
-func (e *ear) holds(offset uint64, g protocol.Gateway) {
-	e.holders[offset] = g
+func (e *ear) holds(offset uint64, m *mouth) {
+	e.holders[offset], e.given[offset] = m.gateway, m.epoch
 	delete(e.claims, offset)
 }
 
@@ -135,6 +141,7 @@ func (e *ear) holds(offset uint64, g protocol.Gateway) {
 func (e *ear) say(s said, items []protocol.SettleItem) {
 	for i := range e.said {
 		if o := &e.said[i]; o.gateway == s.gateway && o.seq == s.seq {
+			e.hears(o)
 			e.tooLate(o)
 			return
 		}
@@ -151,7 +158,20 @@ func (e *ear) say(s said, items []protocol.SettleItem) {
 		}
 	}
 	e.handed = keep
+	e.hears(&s)
 	e.said = append(e.said, s)
+}
+
+// hears notes where the owner's log ends when it first hears a settle in an epoch: what it logs of it lies beyond.
+func (e *ear) hears(s *said) {
+	m := e.mouths[s.gateway]
+	if m == nil || s.by == e && s.epoch == m.epoch {
+		return
+	}
+	s.by, s.epoch, s.end, s.again = e, m.epoch, 0, s.by != nil
+	if own := e.w.historyOf(e.p).copies[e.h.site.witness]; own != nil {
+		s.end = own.all()
+	}
 }
 
 func covers(items []protocol.SettleItem, offset uint64) bool {
@@ -190,12 +210,12 @@ func (m *mouth) Send(msg any) {
 	case protocol.Deliver:
 		m.e.delivers = m.epoch
 		for _, it := range s.Items {
-			m.e.holds(it.Offset, m.gateway)
+			m.e.holds(it.Offset, m)
 		}
 	case protocol.GetDone:
 		if s.OK {
 			m.e.delivers = m.epoch
-			m.e.holds(s.Item.Offset, m.gateway)
+			m.e.holds(s.Item.Offset, m)
 		}
 	}
 	m.e.w.opt.plant.toGateway(m, msg)
@@ -211,6 +231,7 @@ func (e *ear) settled(g protocol.Gateway, seq uint64) {
 			continue
 		}
 		e.tooLate(&s)
+		e.unlogged(&s)
 		e.confirmed(s)
 	}
 	e.said = keep
@@ -235,4 +256,20 @@ func (e *ears) confirmed(s said) {
 	for _, m := range s.messages {
 		e.w.see(check.Event{Kind: check.Settled, Resource: s.key, Message: m.message, Settlement: m.as})
 	}
+}
+
+// unlogged looks at a settle that is answered before anything has become durable since it was heard: it has settled nothing. That is right of what
+// was handed out in an earlier epoch: it may be settled since then, or have been given to another before it was claimed. It is not right of what this
+// owner has handed out in this epoch, and is told of for the first time.
+func (e *ear) unlogged(s *said) {
+	own := e.w.historyOf(e.p).copies[e.h.site.witness]
+	if own == nil || s.by != e || own.end() > s.end || e.w.flipped() {
+		return
+	}
+	s.messages = slices.DeleteFunc(s.messages, func(m handed) bool {
+		if epoch, given := e.given[m.offset]; given && epoch == s.epoch && !s.again {
+			e.w.fail("%s: %s answers that message %d is settled before that is durable", s.key, e.h.instance(), m.message)
+		}
+		return true
+	})
 }

@@ -26,6 +26,7 @@ type history struct {
 	links       map[uint64]batch.Link // at the ends of batches, up to confirmed
 	owners      map[uint64]string     // who confirmed something, by epoch
 	latest      uint64                // the last of these epochs
+	given       map[uint64]uint64     // offsets of a queue that were handed out, and the last epoch that they were in
 	newest      *catalog.Assignment   // that any node knows of
 	needs       int                   // copies that must hold what is confirmed, by it
 	fencedAs    fencing               // the last that a lease was asked for
@@ -53,7 +54,7 @@ type mark struct {
 func (w *world) historyOf(p ident.Partition) *history {
 	h := w.histories[p]
 	if h == nil {
-		h = &history{w: w, p: p, copies: map[*witness]*holding{}, links: map[uint64]batch.Link{}, owners: map[uint64]string{}}
+		h = &history{w: w, p: p, copies: map[*witness]*holding{}, given: map[uint64]uint64{}, links: map[uint64]batch.Link{}, owners: map[uint64]string{}}
 		w.histories[p] = h
 	}
 	return h
@@ -130,6 +131,14 @@ func (c *holding) end() uint64 {
 		return c.marks[n-1].tail.Position
 	}
 	return c.base.Position
+}
+
+// all is where a copy's log ends with what is not durable.
+func (c *holding) all() uint64 {
+	if n := len(c.pending); n > 0 {
+		return c.pending[n-1].tail.Position
+	}
+	return c.end()
 }
 
 // at is the batch that ends first at or beyond a position; pending ones count if asked.
@@ -357,6 +366,15 @@ func (m *mouth) heard(msg any) {
 		}
 	case protocol.PublishRefused:
 		m.fenced(x)
+		m.short(x)
+	case protocol.Deliver:
+		for _, it := range x.Items {
+			m.handsOut(h, own, it)
+		}
+	case protocol.GetDone:
+		if x.OK {
+			m.handsOut(h, own, x.Item)
+		}
 	case protocol.StreamData:
 		if n := len(x.Batches); n > 0 {
 			h.confirms(m.e.h, m.epoch, x.Batches[n-1].End())
@@ -437,4 +455,78 @@ func (e end) Send(node string, p mesh.Purpose, key uint64, msg []byte) {
 		e.s.extended(node, msg)
 	}
 	e.s.w.opt.plant.toPeer(e.s, node, p, key, msg, func(msg []byte) { e.Mesh.Send(node, p, key, msg) })
+}
+
+// handsOut judges that an owner gives a message of a queue to a client: it is confirmed then (design 2 §2), and where this owner or an earlier one
+// has given it before it says so, whatever disturbs the nodes. One that was replaced and has not heard of it knows of no later owner.
+func (m *mouth) handsOut(h *history, own *holding, it protocol.Item) {
+	offset := it.Offset
+	if before, was := h.given[offset]; was && before <= m.epoch && !it.Again {
+		h.w.fail("%s: %s hands out the message at offset %d in epoch %d and does not say that it was in epoch %d", h.name(), m.e.h.instance(), offset,
+			m.epoch, before)
+		return
+	}
+	h.given[offset] = max(h.given[offset], m.epoch)
+	if offset < own.base.Offset {
+		return // within what an image was of
+	}
+	for _, list := range [][]mark{own.marks, own.pending} {
+		i, _ := slices.BinarySearchFunc(list, offset, func(m mark, offset uint64) int {
+			if m.tail.Offset <= offset {
+				return -1
+			}
+			return 1
+		})
+		if i < len(list) {
+			h.confirms(m.e.h, m.epoch, list[i].tail.Position)
+			return
+		}
+	}
+	h.w.fail("%s: %s hands out the message at offset %d, and holds none there", h.name(), m.e.h.instance(), offset)
+}
+
+// wellFor is how long nothing must have been done to a node before it counts as one that its peers reach.
+const wellFor = 3 * time.Second
+
+// well reports whether nothing has been done to a node, and to its run, for a while.
+func (s *site) well() bool {
+	return s.host != nil && s.host.serving && !s.host.hurt && !s.flipped && s.troubles == 0 && s.w.sim.Now()-s.ailed >= wellFor
+}
+
+// short judges that an owner refuses what is published because it reaches too few copies: not while as many are well as a confirm needs, whoever
+// else is lost (design 2 §11, 8).
+func (m *mouth) short(r protocol.PublishRefused) {
+	h, by := m.e.w.historyOf(m.e.p), m.e.h
+	a := h.newest
+	if r.Cause != protocol.CauseCopies || a == nil || a.Epoch != m.epoch || a.Pending != nil || a.Owner != by.node.Local() || !by.site.well() {
+		return
+	}
+	version := uint64(0)
+	by.node.View(func(v *catalog.View) {
+		if own, _ := v.Assignment(m.e.p); own != nil {
+			version = own.Version
+		}
+	})
+	if version != a.Version {
+		return // it has not heard of a change yet
+	}
+	n := 1
+	for _, f := range a.Followers {
+		if c := h.of(f.Store); c != nil && !c.remade && h.w.siteOf(f.Node).enrolled == f.Store && h.w.siteOf(f.Node).well() {
+			n++
+		}
+	}
+	if n >= h.needs {
+		h.w.fail("%s: %s refuses what is published though %d copies are well and %d must confirm: %s", h.name(), by.instance(), n, h.needs, r.Reason)
+	}
+}
+
+// gaveUp judges that a copy gives its log up for an image: not a follower's, where nothing has cost it its place, nor what is kept for it. What it
+// misses is in its owner's log then, whoever owns (design 2 §6).
+func (s *site) gaveUp(p ident.Partition) {
+	w, h := s.w, s.w.historyOf(p)
+	follows := func(m catalog.Member) bool { return w.stores[m.Store] == s.witness }
+	if w.cluster() && !w.operator.moves && !w.losses && !w.flipped() && h.newest != nil && slices.ContainsFunc(h.newest.Followers, follows) {
+		w.fail("%s: the copy on %s is made anew, and nothing has kept it from going on with its log", h.name(), s.name)
+	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -181,6 +182,7 @@ func (h *history) gaveUp(a *catalog.Assignment, name string) {
 			}
 		}
 		h.from = s.Offset
+		maps.DeleteFunc(h.given, func(offset, _ uint64) bool { return offset >= s.Offset })
 		h.w.earsOf(h.p).gaveUp(s.Offset)
 		if t := h.w.target(name); t != nil {
 			h.w.offsets[t.key] = h.w.offsets[t.key][:min(uint64(len(h.w.offsets[t.key])), s.Offset)]

@@ -20,6 +20,8 @@ type operator struct {
 	retain  string
 	rate    string
 	changed bool // something is not as it was at first
+	// moves is set once copies may lose their places, or what is kept for them: until then nothing keeps one from going on with its log.
+	moves bool
 }
 
 // newOperator draws how long lost followers keep their places: in clusters that have a node to spare mostly not for long.
@@ -29,6 +31,7 @@ func newOperator(w *world) *operator {
 	if holds := []string{"", "0", "1s", "1s", "2s", "4s"}; len(w.sites) > 3 {
 		o.hold = holds[rng.IntN(len(holds))]
 	}
+	o.moves = o.hold != ""
 	o.retain = []string{"", "", "0", "4KiB"}[rng.IntN(4)]
 	o.rate = []string{"", "", "1MiB"}[rng.IntN(3)]
 	return o
@@ -82,6 +85,7 @@ func (o *operator) set(name, value string) {
 	if value == "" {
 		return
 	}
+	o.moves = o.moves || name == catalog.FollowerLossHold || name == catalog.RetainForAbsent
 	value = o.w.opt.plant.setting(name, value)
 	o.propose(func(v *catalog.View) []catalog.Item {
 		version := uint64(0)
@@ -119,6 +123,7 @@ func (o *operator) want(name, policy string, copies uint32) {
 	t.wishes++
 	turn := t.wishes
 	t.policy, t.copies = cmp.Or(policy, t.policy), cmp.Or(int(copies), t.copies)
+	o.moves = true
 	w.say("WISH of %s: %s, %d copies", name, policy, copies)
 	o.propose(func(v *catalog.View) []catalog.Item {
 		r := v.Resource("/", name)
@@ -139,6 +144,7 @@ func (o *operator) drain(s *site, p planned) {
 func (o *operator) draining(s *site, yes bool) {
 	s.drains++
 	turn := s.drains
+	o.moves = o.moves || yes
 	o.w.say("DRAINING of %s: %v", s.name, yes)
 	o.propose(func(v *catalog.View) []catalog.Item {
 		n := v.Node(s.name)

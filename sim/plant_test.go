@@ -47,7 +47,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			[]Fault{},
 			[]string{string(check.RuleDuplicate), string(check.RuleLost), string(check.RuleReader)},
 		},
-		{"a settle that is lost", func() plant { return loseSettles{} }, []Fault{FaultCrash}, []string{string(check.RuleSettled)}},
+		{"a settle that is lost", func() plant { return loseSettles{} }, []Fault{FaultCrash}, []string{string(check.RuleSettled), "is settled before that is durable"}},
 		{"a cursor that is lost", func() plant { return loseCursors{} }, []Fault{FaultCrash}, []string{string(check.RuleCursor)}},
 		{"stored and called refused", func() plant { return refuse{} }, []Fault{}, []string{string(check.RuleRefused)}},
 		{"other bytes are read", func() plant { return &flipRead{} }, []Fault{FaultCrash}, []string{string(check.RuleBytes)}},

@@ -33,6 +33,7 @@ type site struct {
 	wiped    bool          // it has lost its disk once
 	troubles int           // faults that last, of which its runs may lose what they own
 	drains   int           // how often an operator has said whether it is to be left
+	ailed    time.Duration // when something was done to it last, or a run began
 }
 
 // newSite makes the place of node i, counted from 0.
@@ -278,6 +279,7 @@ func (h *host) watch() {
 			return
 		}
 		h.watched = v.Index()
+		w.agrees(h, v)
 		for _, r := range v.AllResources() {
 			for _, a := range r.Partitions {
 				if r.Home == nil {

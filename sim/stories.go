@@ -258,3 +258,61 @@ func nodesOfCopies(a *catalog.Assignment) map[string]bool {
 	}
 	return nodes
 }
+
+// relapse keeps an owner from its controller, which has the other copies promise another epoch; one of those is started anew at once, and hears the
+// owner, while the way to the catalog's answer is slow. What it holds was counted on by then: it must follow nobody of the epoch before.
+func (g *stage) relapse() bool {
+	w := g.w
+	l := w.leader()
+	var fit []*target
+	for _, t := range w.targets {
+		if s := w.ownerOf(t); !t.memory && !t.maker && s != nil && s != l && s.host != nil && len(w.copiesOf(t)) == 3 {
+			fit = append(fit, t)
+		}
+	}
+	if l == nil || len(fit) == 0 {
+		return true
+	}
+	t := fit[g.rng.IntN(len(fit))]
+	owner, copies := w.ownerOf(t), w.copiesOf(t)
+	p, _ := w.partitionOf(t)
+	beside := copies[1+g.rng.IntN(2)]
+	if beside == l {
+		beside = copies[1+copies[2].index()%2]
+	}
+	if beside == l || beside.host == nil {
+		return true
+	}
+	g.apart([]*site{owner}, []*site{l})
+	w.sim.RunUntil(func() bool { return w.pending() || w.failed() }, servesWithin)
+	g.slowed(l, between(g.rng.Uint64(), 50*time.Millisecond, 500*time.Millisecond))
+	had := beside.witness.of(p).promise
+	w.sim.RunUntil(func() bool { return beside.witness.of(p).promise > had || w.failed() }, servesWithin)
+	w.sim.RunFor(between(g.rng.Uint64(), 0, 40*time.Millisecond))
+	if w.failed() || beside.host == nil {
+		return !w.failed()
+	}
+	w.say("PROMISED and started anew: %s", beside.name)
+	beside.crash(g.rng.Uint64())
+	beside.boot()
+	w.sim.RunFor(between(g.rng.Uint64(), 10*time.Millisecond, time.Second))
+	g.giveBack()
+	w.sim.RunFor(between(g.rng.Uint64(), 0, 2*time.Second))
+	return !w.failed()
+}
+
+// slowed has what a node sends to others take long until giveBack.
+func (g *stage) slowed(s *site, most time.Duration) {
+	w := g.w
+	end := w.ails(s)
+	for _, o := range w.sites {
+		if o != s {
+			o.doubt(silenced)
+			w.links[link{s.name, o.name}] = most
+		}
+	}
+	g.away = append(g.away, func() {
+		end()
+		clear(w.links)
+	})
+}

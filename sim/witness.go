@@ -188,6 +188,7 @@ func (l *witnessedLog) Anew(done func(error)) {
 // Import implements replica.Images. With the last chunk the copy is what the image was of.
 func (l *witnessedLog) Import(chunk []byte, over uint64, done func(error)) {
 	if over > 0 { // what the copy held may be gone before that is reported
+		l.n.site.gaveUp(l.p)
 		l.t.tail, l.t.before = batch.Tail{}, batch.Tail{}
 		c := l.n.w.historyOf(l.p).in(l.n)
 		c.imported(batch.Tail{})

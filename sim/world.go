@@ -69,6 +69,7 @@ type world struct {
 	ears      map[ident.Partition]*ears
 	histories map[ident.Partition]*history
 	stores    map[ident.StoreID]*witness // of every store that there was
+	stands    map[uint64]stand           // of the catalog, by entry
 	taken     map[string]*reader         // who works under a cursor
 	known     map[string]known           // owners, by key
 }
@@ -78,7 +79,7 @@ func newWorld(opt Options) *world {
 	w := &world{
 		opt: opt, sim: exec.NewSim(opt.Seed), judge: check.New(), rng: rand.New(rand.NewPCG(opt.Seed, 2)),
 		targets: makeTargets(), tops: map[string]uint64{}, answers: map[uint64]check.Outcome{}, harms: map[string]harm{}, offsets: map[string][]uint64{}, parts: map[ident.Partition]string{}, ears: map[ident.Partition]*ears{},
-		taken: map[string]*reader{}, known: map[string]known{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{},
+		taken: map[string]*reader{}, known: map[string]known{}, histories: map[ident.Partition]*history{}, stores: map[ident.StoreID]*witness{}, stands: map[uint64]stand{},
 	}
 	w.pace = time.Duration(2+w.rng.IntN(60)) * time.Millisecond
 	for i := range max(opt.Nodes, 1) {
