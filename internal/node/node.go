@@ -129,6 +129,7 @@ type Node struct {
 	unwell      int64            // since when the store is as it is, milliseconds since 1970; 0: it is well, or was so at the start
 	questions   questions
 	leads       bool                    // the catalog's consensus
+	pulse       clock.Pulse             // from the first heartbeat on
 	ledTerm     atomic.Uint64           // the last term that it led, or leads
 	reaches     map[string]protocol.Run // how this node reaches the others, as their controller is to know
 	watch       watched                 // on the catalog's loop
@@ -180,7 +181,7 @@ func New(env Env, cfg Config) (*Node, error) {
 		SnapshotEvery: cfg.SnapshotEvery, FormerHold: cfg.FormerHold,
 		Memory:    func(p ident.Partition) replica.Log { return storage.NewMemory(p) },
 		Resources: n, Courier: n.courier, Serving: n.serving, Became: n.archive.Learn, Keep: n.keepEnd, Peers: n, Members: members, Gateways: n.gateways,
-		Leased: env.Mesh != nil,
+		Leased: env.Mesh != nil, Pulse: &n.pulse,
 	})
 	n.controller = controller.New(controller.Env{
 		Loop: loop, Clock: env.Clock, Trace: env.Trace, Local: n.local, View: n.View, Propose: n.proposeCommand, Seal: n.seal, Links: n.links,
@@ -275,7 +276,7 @@ func (n *Node) assemble(number uint32) {
 		shards[i] = gateway.New(gateway.Env{
 			Loop: n.env.Exec.Loop(i), Shard: uint32(i), Shards: uint32(len(shards)), Local: n.local, Number: number, Clock: n.env.Clock,
 			Trace: n.env.Trace, Directory: n, Proposer: proposer{n}, Barrier: n.consensus.Barrier, Place: n.place, Passwords: n.checker, Undertaker: n.cfg.Undertaker, Node: n.shared,
-			Limits: n.cfg.Limits, Unclaimed: n.unclaimed,
+			Limits: n.cfg.Limits, Unclaimed: n.unclaimed, Pulse: &n.pulse,
 		})
 	}
 	n.mu.Lock()

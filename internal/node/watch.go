@@ -118,7 +118,7 @@ func (n *Node) beat() {
 	if n.mesh == nil {
 		return // there is nobody to be missed by
 	}
-	n.shared.Pulse(n.env.Clock.Mono())
+	n.pulse.Beat(n.env.Clock.Mono())
 	n.useLease()
 	n.sayBeat()
 	if w := &n.watch; w.leader != 0 && (w.toldLeader != w.leader || w.toldTerm != w.term) {

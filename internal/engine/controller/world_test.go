@@ -129,7 +129,10 @@ func (w *world) step() bool {
 	return w.node == nil
 }
 
-func (w *world) propose(_ uint64, cmd []byte, done func(error)) {
+func (w *world) propose(term uint64, cmd []byte, done func(error)) {
+	if term != 1 {
+		w.t.Errorf("proposed in term %d", term)
+	}
 	w.commands++
 	if len(cmd) > 256<<10 {
 		w.t.Errorf("a command of %d bytes (design 2 §5)", len(cmd))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/protocol"
+	"github.com/tanist/tanist/internal/port/clock"
 )
 
 // What its clients do not hold any more, since its claims came too late, a gateway lets go of, says so, and sends nothing that they say of it.
@@ -37,20 +38,21 @@ func TestDeniedClaimsAreLetGoOf(t *testing.T) {
 // A node that stood still longer than a new owner waits for claims takes nothing of what lay in its mailboxes: another owner may have been chosen, and
 // have given it to others. It says again what its clients hold.
 func TestANodeThatStoodStillBeginsItsStreamsAnew(t *testing.T) {
-	for _, d := range []time.Duration{haltAfter / 2, 2 * haltAfter} {
+	for _, d := range []time.Duration{clock.HaltAfter / 2, 2 * clock.HaltAfter} {
 		h := newHarness(t, Limits{})
 		c := h.client()
 		o := c.declare(durable("q"))
 		h.do(func() { c.s.Consume(broker.ConsumeSpec{Queue: "q", Consumer: 5}, c.done("consume")) })
 		o.deliver(1, item(1, "a"))
-		h.sh.env.Node.Pulse(h.sim.Now())
+		h.sh.env.Pulse = new(clock.Pulse)
+		h.sh.env.Pulse.Beat(h.sim.Now())
 		h.settle()
 		c.expect("consume: ok; delivered to 5: 1=a")
 		h.sim.RunFor(d)
 		o.deliver(1, item(2, "b"))
 		h.settle()
 		attaches := all[protocol.Attach](o)
-		if d < haltAfter {
+		if d < clock.HaltAfter {
 			c.expect("delivered to 5: 2=b")
 			if len(attaches) != 1 {
 				t.Errorf("after %v: attached %d times", d, len(attaches))

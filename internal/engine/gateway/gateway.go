@@ -49,6 +49,8 @@ type Env struct {
 	Passwords Passwords
 	// Undertaker rewrites dead messages; nil publishes them as they are.
 	Undertaker broker.Undertaker
+	// Pulse notices when the node stood still; nil where nobody else could have been chosen meanwhile.
+	Pulse *clock.Pulse
 	// Node is shared by all shards of the node.
 	Node   *Node
 	Limits Limits

@@ -17,7 +17,6 @@ type Node struct {
 	byUser map[string]int
 	shards []*Shard // in order of their numbers
 	locals func([]catalog.Change)
-	pulse  pulse
 	// attached are the shards that work with a partition: they may hold deliveries of it.
 	attached map[ident.Partition][]uint32
 }

@@ -132,7 +132,10 @@ func (s *Shard) look() {
 		return
 	}
 	s.looked, s.now = true, s.env.Clock.Mono()
-	if halts := s.env.Node.runs(s.now); halts != s.halts {
+	if s.env.Pulse == nil {
+		return
+	}
+	if halts := s.env.Pulse.Halts(s.now); halts != s.halts {
 		s.halts = halts
 		s.stoodStill()
 	}

@@ -125,6 +125,7 @@ func (m *Manager) obtainLocked(p ident.Partition) (*replica, error) {
 	if x := m.rights.now.Load(); x != nil {
 		r.regained = x.regained
 	}
+	r.halts = m.halts()
 	m.all[p] = r
 	return r, nil
 }

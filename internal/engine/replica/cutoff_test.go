@@ -9,6 +9,7 @@ import (
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/core/protocol"
 	"github.com/tanist/tanist/internal/core/queue"
+	"github.com/tanist/tanist/internal/port/clock"
 )
 
 // An owner that reaches too few copies delivers nothing, from then on, whether the sessions ended for silence or broke. What the wall clock shows
@@ -171,6 +172,40 @@ func TestASealedCopyTellsItsOwner(t *testing.T) {
 		}
 		if got := c.bodies(); answered != sealed || len(got) != want {
 			t.Errorf("%d of 2 copies answered a seal: delivered %v", answered, got)
+		}
+	}
+}
+
+// An owner whose node stood still hands nothing out before as many copies as a confirm needs have said anew that they follow: sessions that look whole
+// are none, perhaps, and another may own by now. Where they follow, that is a round trip.
+func TestAnOwnerThatStoodStillAsksFirst(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		g := newTrio(t, 13, 3)
+		old := g.nodes[0]
+		old.m.env.Pulse = new(clock.Pulse)
+		g.declare(catalog.Queue, 1, 2)
+		c := g.client(0)
+		c.publish("a", "b", "c")
+		g.run(20)
+		old.m.env.Pulse.Beat(old.clock.Mono())
+		if replaced {
+			old.cut["n2"], old.cut["n3"], old.deaf = true, true, true
+			g.transition(1, 1, 2)
+		}
+		g.run(2 * int(clock.HaltAfter.Milliseconds()))
+		c.got = nil
+		c.send(protocol.Subscribe{To: c.to(), Consumer: 1, NoAck: true, Credit: 1 << 20})
+		g.run(1)
+		if got := c.bodies(); len(got) > 0 {
+			t.Errorf("replaced %v: delivered %v before anybody was asked", replaced, got)
+		}
+		g.run(50)
+		want := 3
+		if replaced {
+			want = 0
+		}
+		if got := c.bodies(); len(got) != want {
+			t.Errorf("replaced %v: delivered %v", replaced, got)
 		}
 	}
 }

@@ -53,6 +53,8 @@ type Env struct {
 	// Leased says that this node's run is granted leases (SetLease), and takes no durable change without one where they fence. false: it is
 	// alone, and nobody could be chosen in its place.
 	Leased bool
+	// Pulse notices when the node stood still; nil where nobody could have been chosen in its place meanwhile.
+	Pulse *clock.Pulse
 	// SnapshotEvery is how many applied entries make a snapshot due; 0 is what production wants. A simulation, which has few entries,
 	// sets it low.
 	SnapshotEvery uint64

@@ -489,7 +489,37 @@ func (r *replica) followed() bool {
 
 // cutOff reports whether an owner must not hand out what is in a queue: it reaches too few copies, knows that another was chosen, or is fenced, since where its lease is over an operator may have had another chosen. What is confirmed of a stream may be read all the same.
 func (r *replica) cutOff() bool {
+	r.wakes()
 	return r.alone != inTouch || r.fenced() != nil
+}
+
+// halts is how often the node has stood still.
+func (m *Manager) halts() uint16 {
+	if m.env.Pulse == nil {
+		return 0
+	}
+	return m.env.Pulse.Halts(m.env.Clock.Mono())
+}
+
+// wakes looks whether the node has stood still since the other copies said that they follow. Another owner may have been chosen: they are asked anew,
+// and until as many as a confirm needs have answered nothing is handed out.
+func (r *replica) wakes() {
+	halts := r.m.halts()
+	if halts == r.halts {
+		return
+	}
+	r.halts = halts
+	if r.copy.Role() != partition.Owner || r.w <= 1 || len(r.feeds) == 0 {
+		return
+	}
+	for _, f := range r.feeds {
+		f.pause()
+		r.keepImage(f)
+		r.probe(f)
+	}
+	if r.alone == inTouch {
+		r.alone = apart
+	}
 }
 
 // hears notes which epoch another copy is in. Where that is a later one than this copy's, which owns, another owner was chosen and the catalog has

@@ -65,6 +65,7 @@ type replica struct {
 
 	ahead    uint64    // what the manager was told of partition.Copy.Ahead
 	fence    *fence    // nil: the lease lets it take what comes
+	halts    uint16    // how often the node had stood still when the other copies were asked last whether they follow
 	alone    isolation // why an owner hands nothing out of a queue, if it does not
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet

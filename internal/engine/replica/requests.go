@@ -108,7 +108,7 @@ func (r *replica) get(m protocol.Get) {
 		none.Refused = "a stream is read by consumers only"
 	case r.fenced() != nil:
 		none.Refused, _ = r.shut()
-	case r.alone == inTouch && r.handOne(q, in, &m):
+	case !r.cutOff() && r.handOne(q, in, &m):
 		return
 	default:
 		// What was given back or published before it was asked for may be on its way into the log: it counts as there. And an owner that is cut off
