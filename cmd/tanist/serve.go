@@ -90,11 +90,11 @@ func listening(w io.Writer, cfg *config.Config, t *tls.Config, a node.Addresses)
 		{"AMQP clients", "amqp://", a.AMQP},
 		{"AMQP clients, TLS", "amqps://", a.AMQPS},
 		{"console and API", "http://", a.Admin},
-		{"the same over TLS", "https://", a.Admins},
+		{"console and API, TLS", "https://", a.Admins},
 		{"other nodes", "", a.Mesh},
 	} {
 		if l.address != "" {
-			fmt.Fprintf(w, "%-18s %s%s\n", l.what, l.scheme, reachable(l.address))
+			fmt.Fprintf(w, "%-20s %s%s\n", l.what, l.scheme, reachable(l.address))
 		}
 	}
 	fmt.Fprintf(w, "Ready after %s. Ctrl-C stops it.\n", a.Took.Round(time.Millisecond))

@@ -80,11 +80,11 @@ var settings = []Setting{
 	},
 	{
 		Key: "amqp_advertise", Default: "", Bounds: "host or host:port", set: text(func(c *Config) *string { return &c.Advertise.AMQP }, advertised),
-		Doc: "Where clients reach amqp, as operators are told; the same rules.",
+		Doc: "Where clients reach amqp, or amqps where only that leads here from elsewhere, as operators are told; the same rules.",
 	},
 	{
 		Key: "admin_advertise", Default: "", Bounds: "host or host:port", set: text(func(c *Config) *string { return &c.Advertise.Admin }, advertised),
-		Doc: "Where operators reach admin, as they are told; the same rules.",
+		Doc: "Where operators reach admin, or admins where only that leads here from elsewhere, as they are told; the same rules.",
 	},
 	{
 		Key: "zone", Default: "", Bounds: "up to 64 of a-z A-Z 0-9 . _ -", set: text(func(c *Config) *string { return &c.Zone }, zoneName),

@@ -196,7 +196,7 @@ func (s *server) openNode(ctx context.Context) error {
 	}
 	n, err := New(env, Config{
 		Name: s.cfg.Name, Dir: s.cfg.Data, Undertaker: session.Undertaker{}, Mesh: meshed, Zone: s.cfg.Zone, Joining: place.joining(), PID: os.Getpid(), Failed: s.failed,
-		AMQP: advertised(s.address("amqp"), at.AMQP, host), Admin: advertised(s.address("admin"), at.Admin, host), PeersChanged: place.peersChanged,
+		AMQP: frontAddress(s.address("amqp"), s.address("amqps"), "amqps://", at.AMQP, host), Admin: frontAddress(s.address("admin"), s.address("admins"), "https://", at.Admin, host), PeersChanged: place.peersChanged,
 		Storage: storage.Options{FileSize: s.cfg.Disk.File, LowWater: s.cfg.Disk.Low, HighWater: s.cfg.Disk.High},
 		Limits: gateway.Limits{
 			Connections: s.cfg.Limits.Connections, ConnectionsPerUser: s.cfg.Limits.ConnectionsPerUser, Queues: s.cfg.Limits.Queues,
@@ -238,6 +238,22 @@ func (s *server) startNode(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return s.place.adopt(ctx, s.node)
+}
+
+// frontAddress is where a front is reached, for those who ask any node: the plain address, or where only one with TLS leads here from elsewhere that one,
+// with its scheme.
+func frontAddress(plain, secure, scheme, says, host string) string {
+	if secure != "" && (plain == "" || onlyHere(plain) && !onlyHere(secure)) {
+		return scheme + advertised(secure, says, host)
+	}
+	return advertised(plain, says, host)
+}
+
+// onlyHere says whether an address is reached from its own machine alone.
+func onlyHere(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
 }
 
 // advertised is where others reach what listens at an address: what the operator says, with the port of the listener if it has none; else

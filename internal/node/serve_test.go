@@ -278,3 +278,21 @@ func TestWhatOperatorsSee(t *testing.T) {
 		t.Error("it waits for ever")
 	}
 }
+
+// TestFrontAddresses: who asks a node where others are is told an address that leads there.
+func TestFrontAddresses(t *testing.T) {
+	for _, c := range []struct{ plain, secure, says, want string }{
+		{"", "", "", ""},
+		{"[::]:15672", "", "", "one.example:15672"},
+		{"[::]:15672", "[::]:15671", "", "one.example:15672"},
+		{"127.0.0.1:15672", "[::]:15671", "", "https://one.example:15671"},
+		{"127.0.0.1:15672", "127.0.0.1:15671", "", "127.0.0.1:15672"},
+		{"", "127.0.0.1:15671", "", "https://127.0.0.1:15671"},
+		{"", "[::]:15671", "lb.example", "https://lb.example:15671"},
+		{"127.0.0.1:15672", "", "lb.example:80", "lb.example:80"},
+	} {
+		if got := frontAddress(c.plain, c.secure, "https://", c.says, "one.example"); got != c.want {
+			t.Errorf("plain %q, TLS %q, told to say %q: %q, want %q", c.plain, c.secure, c.says, got, c.want)
+		}
+	}
+}

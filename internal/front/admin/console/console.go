@@ -294,18 +294,22 @@ func frameOf(p *page, s *sample, r *http.Request, body any) frame {
 	}
 	for _, n := range s.Nodes {
 		if n.Name != f.Node && n.Live && n.Admin != "" {
-			f.Others = append(f.Others, other{n.Name, schemeOf(r) + n.Admin + admin.PagesPath})
+			f.Others = append(f.Others, other{n.Name, urlOf(r, n.Admin) + admin.PagesPath})
 		}
 	}
 	return f
 }
 
-// schemeOf is how this request came: nodes of a cluster are taken to be set up alike.
-func schemeOf(r *http.Request) string {
-	if r.TLS != nil {
-		return "https://"
+// urlOf is where another node's console is. An address says its scheme where only TLS leads there; any other is asked as this one was, since nodes
+// of a cluster are taken to be set up alike.
+func urlOf(r *http.Request, address string) string {
+	switch {
+	case strings.Contains(address, "://"):
+		return address
+	case r.TLS != nil:
+		return "https://" + address
 	}
-	return "http://"
+	return "http://" + address
 }
 
 // event is one server-sent event.
