@@ -145,7 +145,7 @@ func CauseOfDamage(a *catalog.Assignment, d Damage) Reason {
 		return Reason{}
 	}
 	return Reason{
-		Why: OwnerDamaged, Text: fmt.Sprintf("the copy of owner %s is damaged: %s", a.Owner, d.Reason), By: []string{a.Owner.Node},
+		Why: OwnerDamaged, Text: fmt.Sprintf(damagedCause+"%s is damaged: %s", a.Owner, d.Reason), By: []string{a.Owner.Node},
 	}
 }
 

@@ -8,6 +8,7 @@ const (
 	WordRestarted = "owner restarted"
 	WordReplaced  = "store replaced"
 	WordPromise   = "promise ahead"
+	WordDamaged   = "copy damaged"
 	WordAccepted  = "accepted loss"
 	WordOther     = "other"
 )
@@ -15,7 +16,10 @@ const (
 // AcceptedCause is the cause of a change of owner that an operator has decided on, for a reason.
 func AcceptedCause(reason string) string { return WordAccepted + ": " + reason }
 
-// CauseWord is the word for a cause that CauseOf has written: one of those above, or the symptom of a suspicion (Symptom.String).
+// damagedCause is how the cause of a change of owner begins whose copy is damaged.
+const damagedCause = "the copy of owner "
+
+// CauseWord is the word for a cause that CauseOf or CauseOfDamage has written: one of those above, or the symptom of a suspicion (Symptom.String).
 func CauseWord(text string) string {
 	switch {
 	case strings.HasPrefix(text, AcceptedCause("")):
@@ -24,6 +28,8 @@ func CauseWord(text string) string {
 		return WordRestarted
 	case strings.HasPrefix(text, "owner ") && (strings.Contains(text, " another store now") || strings.Contains(text, " was replaced")):
 		return WordReplaced
+	case strings.HasPrefix(text, damagedCause):
+		return WordDamaged
 	case strings.Contains(text, " promised epoch "):
 		return WordPromise
 	}

@@ -26,7 +26,10 @@ func TestEveryCauseHasItsWord(t *testing.T) {
 		return w.s.View()
 	}
 	a := &catalog.Assignment{Partition: ident.Partition{Incarnation: 1}, Epoch: 1, Owner: instance("a", 1)}
+	with := *a
+	with.Followers = []catalog.Member{{Node: "b", Store: ident.StoreID{'b'}}}
 	for want, r := range map[string]Reason{
+		WordDamaged:   CauseOfDamage(&with, Damage{Run: a.Owner, Epoch: 1, Reason: "a word of storage's own"}),
 		WordRestarted: CauseOf(a, view(2, 'a'), suspected{}, nil),
 		WordReplaced:  CauseOf(a, view(1, 'x'), suspected{}, nil),
 		WordPromise:   CauseOf(a, view(1, 'a'), suspected{}, []Promise{{Node: "a", Store: ident.StoreID{'a'}, Epoch: 7}}),

@@ -144,3 +144,39 @@ func TestACopyThatBreaksAgainIsLeftToPeople(t *testing.T) {
 		t.Errorf("a follower is told of as an owner: %v", []protocol.Damaged(d))
 	}
 }
+
+// While an owner is being chosen, nobody knows whether that needs what a damaged copy holds, nor what it had promised before it broke: it keeps it, and
+// says why. Then it is made anew.
+func TestADamagedCopyIsKeptWhileAnOwnerIsChosen(t *testing.T) {
+	g, _ := stocked(t, 55)
+	n3 := g.nodes[2]
+	a := *g.assignment()
+	a.Version++
+	a.Pending = &catalog.Pending{ID: "t", Epoch: 2}
+	g.assign(a)
+	g.run(5)
+	n3.breaks()
+	g.run(500)
+	if s := n3.status(); s.State != Blocked || !strings.Contains(s.Reason, "another owner is being chosen") || n3.disk.anew != 0 {
+		t.Fatalf("%+v, given up %d times", s, n3.disk.anew)
+	}
+	a.Version++
+	a.Pending = nil
+	g.assign(a)
+	g.run(500)
+	if s := n3.status(); s.State != Serving || n3.disk.anew != 1 {
+		t.Fatalf("afterwards: %+v, given up %d times", s, n3.disk.anew)
+	}
+	g.same(0, 1, 2)
+}
+
+// A copy that nobody else holds is kept as it is, and people are told.
+func TestTheOnlyCopyThatIsDamagedIsKept(t *testing.T) {
+	g := newTrio(t, 56, 1)
+	g.declare(catalog.Queue)
+	g.nodes[0].breaks()
+	g.run(500)
+	if s := g.nodes[0].status(); s.State != Blocked || !strings.Contains(s.Reason, "no other copy") || g.nodes[0].disk.anew != 0 {
+		t.Fatalf("%+v, given up %d times", s, g.nodes[0].disk.anew)
+	}
+}

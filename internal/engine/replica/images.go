@@ -174,7 +174,11 @@ func (r *replica) saysWhyNot() bool {
 	if r.copy.Damaged() != "" && r.log.Image().Damaged == "" {
 		why = "what is wrong is not on its disk; start its node again"
 	}
-	if _, named := partition.RoleOf(r.want, r.m.env.Local); why != "" && named && r.want.Owner.Node != r.m.env.Local.Node {
+	own := r.want.Owner.Node == r.m.env.Local.Node
+	if own && len(r.want.Followers) == 0 && r.copy.Damaged() != "" {
+		r.reason = r.copy.Damaged() + "; there is no other copy"
+	}
+	if _, named := partition.RoleOf(r.want, r.m.env.Local); why != "" && named && !own {
 		r.reason = r.copy.Damaged() + "; it is not made anew: " + why
 	}
 	return why != ""
