@@ -165,6 +165,27 @@ func TestHistoryStartsAreBounded(t *testing.T) {
 	}
 }
 
+// Tokens that nobody uses are bounded, and end by themselves: whoever asks for another is told so.
+func TestTokensThatWaitAreBounded(t *testing.T) {
+	s := fresh(t)
+	put := func(i int, now int64) *Refusal {
+		r, _ := mustApply(t, s, PutToken(Token{ID: number(uint64(i)), Expires: 100}, now))
+		return r.Items[0].Refused
+	}
+	for i := range maxTokens {
+		if r := put(i, 1); r != nil {
+			t.Fatal(r)
+		}
+	}
+	if r := put(maxTokens, 99); r == nil || r.Code != Invalid || !strings.Contains(r.Error(), "256 wait to be used already") {
+		t.Errorf("one more: %v", r)
+	}
+	r, _ := mustApply(t, s, PutToken(Token{ID: "later", Expires: 200}, 100))
+	if r.Items[0].Refused != nil || len(s.view.Tokens()) != 1 {
+		t.Errorf("once the others have ended: %v, %d tokens", r.Items[0].Refused, len(s.view.Tokens()))
+	}
+}
+
 func TestObjectsDoNotChangeUnderTheirHolders(t *testing.T) {
 	s := fresh(t)
 	mustApply(t, s, durableQueue("q"))

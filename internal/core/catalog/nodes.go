@@ -239,9 +239,13 @@ func (s *State) putToken(p *tokenPut) ItemResult {
 			live = append(live, have)
 		}
 	}
-	if t.ID == "" || len(t.ID) > MaxName || p.now >= t.Expires || len(live) >= maxTokens {
+	if t.ID == "" || len(t.ID) > MaxName || p.now >= t.Expires {
+		return refuse(Refusal{Code: Invalid, What: "token", Name: t.ID, Argument: "token", Want: "an id, and an end that is to come"})
+	}
+	if len(live) >= maxTokens {
 		return refuse(Refusal{
-			Code: Invalid, What: "token", Name: t.ID, Argument: "token", Want: "an id, an end that is to come, and no more than " + number(maxTokens),
+			Code: Invalid, What: "token", Name: t.ID, Argument: "number of tokens",
+			Want: number(maxTokens) + " wait to be used already; use one, or wait until one ends, which takes as long as its --ttl said",
 		})
 	}
 	for _, have := range expired {
