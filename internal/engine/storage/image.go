@@ -334,6 +334,7 @@ func (x *Export) Chunk(at ImageCursor, max int, done func([]byte, error)) {
 
 func (x *Export) chunk(at ImageCursor, max int) ([]byte, error) {
 	c := x.c
+	c.warm(func() int { return c.spanAt(at.Position) })
 	c.mu.Lock()
 	places, end, err := x.places(at.Position, max)
 	var pages []page

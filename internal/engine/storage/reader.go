@@ -66,7 +66,8 @@ type (
 
 func (r *reader) stop(done func()) { r.mb.Post(msgStop{done}) }
 
-// entries gives the index of the batches of a span. The copy's lock is held: a footer is read at most once in a while.
+// entries gives the index of the batches of a span. The copy's lock is held, for which appends wait, and all others behind them: what reads on the
+// reader's loop has warmed the index before.
 func (s *Store) entries(p ident.Partition, sp *span) ([]entry, error) {
 	if sp.entries != nil || sp.first == sp.end {
 		return sp.entries, nil
@@ -95,6 +96,32 @@ func covers(es []entry, sp *span) bool {
 		next = e.end()
 	}
 	return next == sp.end
+}
+
+// warmSpans is how many spans of a copy a read is taken to need at most; where it needs more, the rest is read with the lock held.
+const warmSpans = 4
+
+// warm has the index of the first spans from one on in memory, which pick finds with the lock held. It runs on the reader's loop, as files are only
+// given up by its word. What cannot be read is told to whoever needs it.
+func (c *Copy) warm(pick func() int) {
+	var cold [warmSpans]*logFile
+	n := 0
+	c.mu.Lock()
+	for i := max(0, pick()); i < len(c.spans) && n < warmSpans; i++ {
+		if sp := &c.spans[i]; sp.entries == nil && sp.first != sp.end {
+			cold[n] = sp.file
+			n++
+		}
+	}
+	c.mu.Unlock()
+	for _, f := range cold[:n] {
+		c.s.warmFile(f)
+	}
+}
+
+// warmFile has the index of a file in memory.
+func (s *Store) warmFile(f *logFile) {
+	_, _ = s.footerOf(f) // whoever needs it asks again, and is told what is wrong
 }
 
 // footerOf gives a file's index from memory or from disk.
@@ -216,9 +243,14 @@ func (r *reader) do(read func() error, failed func(error)) {
 	}})
 }
 
+// spanOf is the first span that has what is wanted. The lock is held.
+func (c *Copy) spanOf(q query) int {
+	return sort.Search(len(c.spans), func(i int) bool { return q.wants(c.spans[i].end, c.spans[i].endOff) })
+}
+
 // onDisk reports whether the first batch that is wanted is in the journal and not in memory. The lock is held.
 func (c *Copy) onDisk(q query) bool {
-	i := sort.Search(len(c.spans), func(i int) bool { return q.wants(c.spans[i].end, c.spans[i].endOff) })
+	i := c.spanOf(q)
 	if i == len(c.spans) {
 		return false
 	}
@@ -246,6 +278,7 @@ func (c *Copy) fromMemory(q query, max int) (bs []batch.Batch) {
 
 // fromDisk reads batches by the index, on the reader's loop; where there are none left, memory has what is wanted.
 func (c *Copy) fromDisk(q query, max int) ([]batch.Batch, error) {
+	c.warm(func() int { return c.spanOf(q) })
 	c.mu.Lock()
 	if err := c.usable(); err != nil {
 		c.mu.Unlock()
@@ -284,8 +317,7 @@ type located struct {
 func (c *Copy) locate(q query, max int) ([]located, error) {
 	var out []located
 	size := 0
-	i := sort.Search(len(c.spans), func(i int) bool { return q.wants(c.spans[i].end, c.spans[i].endOff) })
-	for ; i < len(c.spans); i++ {
+	for i := c.spanOf(q); i < len(c.spans); i++ {
 		sp := &c.spans[i]
 		es, err := c.s.entries(c.part, sp)
 		if err != nil {
@@ -341,18 +373,24 @@ func (s *Store) readBatch(c *Copy, l located) (batch.Batch, error) {
 // SeekTime is the offset of the first record in the first batch whose time is at or after ms, in milliseconds since 1970; the tail's offset if there is
 // none. It may read the index of a file. Errors as of Read.
 func (c *Copy) SeekTime(ms int64, done func(uint64, error)) {
-	c.seek(func() (uint64, error) { return c.seekTime(ms) }, done)
+	c.seek(func() int {
+		if i := slices.IndexFunc(c.spans, func(sp span) bool { return sp.lastTime >= ms }); i >= 0 {
+			return i
+		}
+		return len(c.spans)
+	}, func() (uint64, error) { return c.seekTime(ms) }, done)
 }
 
 // LastBatch is the offset of the first record of the last batch below a position that has records; the head's offset if none
 // has. Errors as of Read.
 func (c *Copy) LastBatch(below uint64, done func(uint64, error)) {
-	c.seek(func() (uint64, error) { return c.lastBatch(below) }, done)
+	c.seek(func() int { return c.spanAt(below) - 1 }, func() (uint64, error) { return c.lastBatch(below) }, done)
 }
 
-// seek looks something up on the reader's loop, with the lock held.
-func (c *Copy) seek(find func() (uint64, error), done func(uint64, error)) {
+// seek looks something up on the reader's loop, with the lock held; from is the first span whose index it is likely to need.
+func (c *Copy) seek(from func() int, find func() (uint64, error), done func(uint64, error)) {
 	c.s.r.do(func() error {
+		c.warm(from)
 		c.mu.Lock()
 		offset, err := uint64(0), c.usable()
 		if err == nil {

@@ -127,6 +127,7 @@ func (r *reader) release(f *logFile) {
 func (r *reader) empty(u usage) {
 	trace.Info(r.s.env.Trace, "storage.reclaim", slog.String("file", u.f.name), slog.Int64("live", u.live))
 	var work []func() (op, bool)
+	r.s.warmFile(u.f)
 	for _, c := range u.bytes {
 		c.mu.Lock()
 		for i := range c.spans {

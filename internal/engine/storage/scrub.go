@@ -119,6 +119,7 @@ func (r *reader) scrubFound(f *logFile, at int64) {
 func (r *reader) check(c *Copy, f *logFile) error {
 	var ls []located
 	var pages []page
+	r.s.warmFile(f)
 	c.mu.Lock()
 	for i := range c.spans {
 		sp := &c.spans[i]
