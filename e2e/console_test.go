@@ -126,6 +126,7 @@ func looks(t *testing.T, b *browser, at *broker) {
 			{"clients", base + "clients", "guest"},
 			{"attention", base + "attention", "quorum-critical"},
 			{"deletions", base + "deletions", "Nothing was deleted by force"},
+			{"deletion", base + "deletion?vhost=%2F&name=orders", "it is served"},
 		} {
 			tab.visit(p.address)
 			if look.script {

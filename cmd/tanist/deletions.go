@@ -134,12 +134,11 @@ func printDeletionPlan(w io.Writer, p admin.DeletionPlan) error {
 			row("left", "%s%s: put aside", of, joined(e.Left))
 		}
 	}
-	target := targetOf(p.VHost, p.Resource)
 	first := startFirst
 	if left {
-		first += "; or go on with what is left: tanist plan accept-loss " + target
+		first += "; or go on with what is left: tanist plan accept-loss " + admin.Target(p.VHost, p.Resource)
 	}
-	return printCarryOut(w, first, "tanist delete "+target, p.Plan, p.MustBeStopped)
+	return printCarryOut(w, first, p.Command(), p.MustBeStopped)
 }
 
 func printDeletions(w io.Writer, all []admin.Deletion) error {

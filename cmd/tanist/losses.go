@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tanist/tanist/internal/core/catalog"
-	"github.com/tanist/tanist/internal/core/control"
 	"github.com/tanist/tanist/internal/core/evidence"
 	"github.com/tanist/tanist/internal/front/admin"
 	"github.com/tanist/tanist/internal/front/admin/client"
@@ -155,11 +154,7 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 	for _, n := range p.Notes {
 		row("note", "%s", admin.Visible(n))
 	}
-	verb := "tanist accept-loss " + targetOf(p.VHost, p.Resource)
-	if p.Partition > 0 {
-		verb += " --partition " + strconv.Itoa(int(p.Partition))
-	}
-	return printCarryOut(w, startFirst, verb, p.Plan, p.MustBeStopped)
+	return printCarryOut(w, startFirst, p.Command(), p.MustBeStopped)
 }
 
 // lossRows are plans as a table has them: what goes on with which copy, and what is known to be gone.
@@ -194,7 +189,7 @@ func printLossesPlan(w io.Writer, p admin.LossesPlan) error {
 	if p.Plan == "" {
 		return nil
 	}
-	return printCarryOut(w, startFirst, "tanist accept-loss --all-waiting", p.Plan, p.MustBeStopped)
+	return printCarryOut(w, startFirst, p.Command(), p.MustBeStopped)
 }
 
 // printLeft says of which partitions nothing is given up, and why.
@@ -259,23 +254,12 @@ func rowsOn(w io.Writer) func(what, format string, a ...any) {
 	return func(what, format string, a ...any) { fmt.Fprintf(w, "  %-10s %s\n", what, fmt.Sprintf(format, a...)) }
 }
 
-// targetOf names a resource in a command.
-func targetOf(vhost, resource string) string {
-	target := control.Quoted(resource)
-	if vhost != catalog.DefaultVHost {
-		target += " --vhost " + control.Quoted(vhost)
-	}
-	return target
-}
-
 // printCarryOut says what to do before a plan is carried out, and the command that does it.
-func printCarryOut(w io.Writer, first, verb, plan string, stop []string) error {
-	next := verb + " --plan " + plan + " --reason TEXT"
+func printCarryOut(w io.Writer, first, command string, stop []string) error {
 	if len(stop) > 0 {
 		rowsOn(w)("stop first", "%s", mustStop(stop))
-		next += " --stopped " + strings.Join(stop, ",")
 	}
-	_, err := fmt.Fprintf(w, "Next: %s; else\n  %s\n", first, next)
+	_, err := fmt.Fprintf(w, "Next: %s; else\n  %s\n", first, command)
 	return err
 }
 

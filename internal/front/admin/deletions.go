@@ -139,6 +139,11 @@ var deletionRoutes = []route{
 	},
 }
 
+// Command is as of LossPlan.
+func (p DeletionPlan) Command() string {
+	return carryOut("tanist delete "+Target(p.VHost, p.Resource), p.Plan, p.MustBeStopped)
+}
+
 // listed keeps empty lists from being null.
 func (p DeletionPlan) listed() DeletionPlan {
 	p.MustBeStopped = append([]string{}, p.MustBeStopped...)

@@ -2,10 +2,12 @@ package admin
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
+	"github.com/tanist/tanist/internal/core/control"
 )
 
 // Consent is what an operator says to a plan that gives something up.
@@ -178,6 +180,37 @@ func listedPlans(of []LossPlan) []LossPlan {
 		out[i] = out[i].listed()
 	}
 	return out
+}
+
+// Command is the verb that carries the plan out, as a shell reads it, with TEXT for the reason; not to be used where Against says why there is no plan.
+func (p LossPlan) Command() string {
+	verb := "tanist accept-loss " + Target(p.VHost, p.Resource)
+	if p.Partition > 0 {
+		verb += " --partition " + strconv.Itoa(int(p.Partition))
+	}
+	return carryOut(verb, p.Plan, p.MustBeStopped)
+}
+
+// Command is as of LossPlan.
+func (p LossesPlan) Command() string {
+	return carryOut("tanist accept-loss --all-waiting", p.Plan, p.MustBeStopped)
+}
+
+// Target names a queue or stream in a verb, as a shell reads it.
+func Target(vhost, resource string) string {
+	target := control.Quoted(resource)
+	if vhost != catalog.DefaultVHost {
+		target += " --vhost " + control.Quoted(vhost)
+	}
+	return target
+}
+
+func carryOut(verb, plan string, stopped []string) string {
+	verb += " --plan " + plan + " --reason TEXT"
+	if len(stopped) > 0 {
+		verb += " --stopped " + strings.Join(stopped, ",")
+	}
+	return verb
 }
 
 // listed keeps empty lists from being null.

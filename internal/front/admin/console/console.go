@@ -35,6 +35,8 @@ type Backend interface {
 	// Clients and Deletions are as admin.Backend gives them: all nodes are asked.
 	Clients(ctx context.Context) (admin.Clients, error)
 	Deletions(ctx context.Context) ([]admin.Deletion, error)
+	// PlanDeletion is as admin.Backend's: the controller is asked, and nothing changes.
+	PlanDeletion(ctx context.Context, q admin.DeletionQuery) (admin.DeletionPlan, error)
 }
 
 // Picture is what the nodes said at one time, so that what is seen together was said together. Each part is as admin.Backend gives it.
@@ -112,6 +114,7 @@ func New(env Env) *Console {
 		"clients":     {title: "Clients", place: "clients", show: showClients},
 		"attention":   {title: "Attention", place: "attention", show: showAttention},
 		"deletions":   {title: "Deleted by force", place: "attention", show: showDeletions},
+		"deletion":    {title: "Deleting by force", place: "resources", show: showDeletion},
 	} {
 		file := name
 		if name == "{$}" {

@@ -92,6 +92,19 @@ func (f *fake) Deletions(context.Context) ([]admin.Deletion, error) {
 	return f.deletions, f.err
 }
 
+func (f *fake) PlanDeletion(_ context.Context, q admin.DeletionQuery) (admin.DeletionPlan, error) {
+	switch q.Resource {
+	case "events":
+		return admin.DeletionPlan{
+			Plan: "5d1f0c9a4be27a33", VHost: q.VHost, Resource: q.Resource, Kind: "stream", MustBeStopped: []string{"n2", "n3"},
+			Partitions: []admin.PartEnd{{Confirmed: 4711, ReportedBy: "n2", Left: []string{"n1"}, Missing: []string{"n2", "n3"}}, {Partition: 1, Served: true, Owner: "n1"}},
+		}, nil
+	case "orders":
+		return admin.DeletionPlan{VHost: q.VHost, Resource: q.Resource, Kind: "queue", Against: "it is served: its clients can delete it"}, nil
+	}
+	return admin.DeletionPlan{}, broker.Errorf(broker.NotFound, "no queue or stream '%s'", q.Resource)
+}
+
 func (f *fake) Bindings(context.Context) ([]admin.Binding, error) {
 	return []admin.Binding{
 		{VHost: "/", Source: "shop\u202e", Destination: "orders", Kind: "queue", Key: "new.#", Arguments: map[string]string{"x-match": "any"}},
@@ -246,7 +259,7 @@ func ask(h http.Handler, user, path string) *httptest.ResponseRecorder {
 }
 
 var every = []string{
-	"", "cluster", "resources", "resource?vhost=%2F&name=orders", "resource?vhost=%2F&name=events", "transitions", "transition?id=1%2F0-2-abc", "attention", "clients", "deletions",
+	"", "cluster", "resources", "resource?vhost=%2F&name=orders", "resource?vhost=%2F&name=events", "transitions", "transition?id=1%2F0-2-abc", "attention", "clients", "deletions", "deletion?vhost=%2F&name=events", "deletion?vhost=v&name=orders",
 }
 
 // TestPages holds each page against a golden file: what is in it after its frame.
@@ -573,6 +586,11 @@ func TestClientsAreFound(t *testing.T) {
 		if got := [2]bool{strings.Contains(page, "10.0.1.9:40112"), strings.Contains(page, "10.0.1.8:5001")}; got != want {
 			t.Errorf("%q: found %v, want %v", find, got, want)
 		}
+	}
+	if w := ask(c, "watch", "/console/deletion?vhost=%FF&name=%3Cscript%3Ealert"); w.Code != 404 {
+		t.Errorf("a plan for nothing: status %d", w.Code)
+	} else {
+		harmless(t, "plan", w.Body.String())
 	}
 	harmless(t, "find", ask(c, "watch", "/console/clients?find=%22%3E%3Cscript%3Ealert%FF").Body.String())
 	if f.asked != 2 { // for the sample, and for the clients

@@ -103,3 +103,8 @@ func showDeletions(ctx context.Context, c *Console, _ *sample, r *http.Request) 
 	b.Rows, b.Pages = paged(all, r, listURL("deletions", r.URL.Query()))
 	return b, nil
 }
+
+func showDeletion(ctx context.Context, c *Console, _ *sample, r *http.Request) (any, error) {
+	q := r.URL.Query()
+	return c.env.Backend.PlanDeletion(ctx, admin.DeletionQuery{VHost: q.Get("vhost"), Resource: q.Get("name")})
+}

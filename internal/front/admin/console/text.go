@@ -17,7 +17,7 @@ import (
 var functions = template.FuncMap{
 	"asset": assetURL, "visible": visible, "number": number, "rate": perSecond, "bytes": bytesText, "clock": clock, "took": took, "date": date,
 	"day": func(ms int64) string { return date(ms)[:10] }, "hour": func(ms int64) string { return date(ms)[11:] },
-	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL, "toTransitions": transitionsURL, "toClients": clientsURL,
+	"plural": plural, "toResource": resourceURL, "toTransition": transitionURL, "toTransitions": transitionsURL, "toClients": clientsURL, "toDeletion": deletionURL,
 }
 
 // visible is a name as it can be told apart from any other. The template escapes it for HTML.
@@ -135,6 +135,10 @@ func transitionsURL(vhost, name string) string {
 // clientsURL is the page of clients that consume from a queue or stream, or go by its name.
 func clientsURL(resource string) string {
 	return admin.PagesPath + "clients?find=" + url.QueryEscape(visible(resource))
+}
+
+func deletionURL(vhost, name string) string {
+	return admin.PagesPath + "deletion?vhost=" + url.QueryEscape(vhost) + "&name=" + url.QueryEscape(name)
 }
 
 func transitionURL(id string) string { return admin.PagesPath + "transition?id=" + url.QueryEscape(id) }
