@@ -96,16 +96,3 @@ func TestClientsAreFound(t *testing.T) {
 		t.Errorf("the nodes were asked %d times", f.asked)
 	}
 }
-
-// TestOtherNodesAreLinked: with TLS alone an address says so itself, whichever way this page came.
-func TestOtherNodesAreLinked(t *testing.T) {
-	plain, secure := httptest.NewRequest("GET", "http://one/", nil), httptest.NewRequest("GET", "https://one/", nil)
-	for _, c := range []struct {
-		r             *http.Request
-		address, want string
-	}{{plain, "two:1", "http://two:1"}, {secure, "two:1", "https://two:1"}, {plain, "https://two:2", "https://two:2"}, {secure, "https://two:2", "https://two:2"}} {
-		if got := urlOf(c.r, c.address); got != c.want {
-			t.Errorf("%s from %s: %s, want %s", c.address, c.r.URL, got, c.want)
-		}
-	}
-}
