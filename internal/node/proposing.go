@@ -23,7 +23,7 @@ func forClients(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, consensus.ErrUncertain):
-		return broker.Errorf(broker.Unavailable, "it is not known whether the change was made: the catalog has no quorum, or lost the node that leads it; what is served goes on; asking again is safe")
+		return broker.Errorf(broker.Uncertain, "it is not known whether the change was made: the catalog has no quorum, or lost the node that leads it; what is served goes on; asking again is safe")
 	case errors.Is(err, consensus.ErrNotProposed):
 		return broker.Errorf(broker.Unavailable,
 			"nothing was changed: the catalog has no quorum in reach, or too much to do; queues whose owner and copies are in reach go on; try again later or on another node")
@@ -47,14 +47,21 @@ func forOperators(err error) error {
 const askAgain = time.Second
 
 // known makes a proposal again, later, for as long as it is not known what became of it, and says what did. An owner that has closed for a deletion
-// must not open on less: the deletion could come into force yet, and take what was confirmed since. The proposal must be one that is guarded
-// against being done twice.
+// must not open on less: the deletion could come into force yet, and take what was confirmed since. That a later one was not made says nothing of
+// one before it: only the catalog's word on one ends the doubt, since what is applied after another of this run never comes into force. The
+// proposal must be one that is guarded against being done twice.
 func known(propose func(done func(error)), later func(func()), done func(error)) {
-	propose(func(err error) {
-		if errors.Is(err, consensus.ErrUncertain) {
-			later(func() { known(propose, later, done) })
-			return
-		}
-		done(err)
-	})
+	doubt := false
+	var ask func()
+	ask = func() {
+		propose(func(err error) {
+			doubt = doubt || errors.Is(err, consensus.ErrUncertain)
+			if doubt && (errors.Is(err, consensus.ErrUncertain) || errors.Is(err, consensus.ErrNotProposed)) {
+				later(ask)
+				return
+			}
+			done(err)
+		})
+	}
+	ask()
 }

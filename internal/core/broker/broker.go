@@ -32,6 +32,7 @@ const (
 	ResourceError              // a limit was reached [506]
 	TooLarge                   // a message or a frame [311 or 501]
 	AuthFailed                 // wrong user or password [403 with the connection closed]
+	Uncertain                  // it is not known whether it was done, and it may be done yet: worth a retry [541]
 )
 
 // Error is a refusal that the client gets to see. Text names the thing refused and the next step.
@@ -43,7 +44,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Text }
 
 // Retryable reports whether the same request may succeed later without anything being changed.
-func (e *Error) Retryable() bool { return e.Code == Unavailable }
+func (e *Error) Retryable() bool { return e.Code == Unavailable || e.Code == Uncertain }
 
 // Errorf makes an Error.
 func Errorf(c Code, format string, a ...any) *Error {

@@ -22,6 +22,7 @@ type attachment struct {
 	dirty    bool       // on the shard's list for the next Flush
 	gone     bool       // the partition was deleted
 	undo     bool       // an owner may still be closed for a deletion that was refused, or that nobody waits for
+	closing  int        // deletions for which an owner has closed and whose outcome is not known
 	stopped  []*session // held by Flow until out is short again
 	requests []*request // not answered, in order
 	p        ident.Partition
@@ -282,7 +283,7 @@ func (a *attachment) drop(reason string) {
 
 // busy reports whether anything is in hand that the owner has to know of.
 func (a *attachment) busy() bool {
-	return !a.out.empty() || len(a.consumers) > 0 || len(a.requests) > 0 || !a.settles.empty() || a.holding()
+	return !a.out.empty() || len(a.consumers) > 0 || len(a.requests) > 0 || a.closing > 0 || !a.settles.empty() || a.holding()
 }
 
 func (a *attachment) holding() bool {

@@ -24,19 +24,21 @@ func (c simClock) Wall() time.Time     { return time.Unix(1_700_000_000, 0).Add(
 
 // harness is one shard over a real catalog and owners that the test plays.
 type harness struct {
-	t       *testing.T
-	sim     *exec.Sim
-	sh      *Shard
-	state   *catalog.State
-	index   uint64
-	refuse  error                                        // of proposals
-	lose    error                                        // what is told of proposals, which are done all the same
-	mute    bool                                         // proposals are not answered
-	answer  func(cmd []byte) (r catalog.Result, is bool) // to a proposal, instead of the catalog; may be nil
-	owners  map[ident.Partition]*fakeOwner
-	started map[ident.Partition]bool      // nil: all
-	copies  map[ident.Partition]*fakeCopy // that follow, beside the shard
-	events  []string                      // traced
+	t      *testing.T
+	sim    *exec.Sim
+	sh     *Shard
+	state  *catalog.State
+	index  uint64
+	refuse error // of proposals
+	lose   error // what is told of proposals, which are done all the same
+	mute   bool  // proposals are not answered
+	// answerLater keeps what is to be called with the outcome of a proposal; may be nil.
+	answerLater func(done func(catalog.Result, error))
+	answer      func(cmd []byte) (r catalog.Result, is bool) // to a proposal, instead of the catalog; may be nil
+	owners      map[ident.Partition]*fakeOwner
+	started     map[ident.Partition]bool      // nil: all
+	copies      map[ident.Partition]*fakeCopy // that follow, beside the shard
+	events      []string                      // traced
 }
 
 var local = ident.Instance{Node: "n1", Store: ident.StoreID{1}, Boot: 1}
@@ -87,6 +89,10 @@ func (h *harness) propose(items ...catalog.Item) {
 // Propose implements Proposer.
 func (h *harness) Propose(cmd []byte, done func(catalog.Result, error)) {
 	if h.mute {
+		return
+	}
+	if h.answerLater != nil {
+		h.answerLater(done)
 		return
 	}
 	if h.answer != nil {

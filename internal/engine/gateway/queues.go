@@ -226,12 +226,19 @@ func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, epoch ui
 		reply(0, broker.Errorf(broker.Precondition, "queue '%s' in vhost '%s' %s", r.Name, r.VHost, c.Refused))
 		return
 	}
+	a.closing++ // until it is known what came of it: an owner that is left opens, and what it confirmed then could go with the queue
 	x.sh.deleteResource(r, epoch, func(o catalog.ItemResult, perr error) {
+		e := answer(o, perr)
+		if e != nil && e.Code == broker.Uncertain {
+			a.deleteAgain(r, epoch)
+			reply(0, e)
+			return
+		}
+		a.closing--
 		if o.Refused != nil && o.Refused.Code == catalog.VersionMoved && !x.closed {
 			done(0, nil, true)
 			return
 		}
-		e := answer(o, perr)
 		if e != nil && e.Code != broker.NotFound {
 			a.reopen()
 			trace.Warn(x.sh.env.Trace, "gateway.delete.refused", slog.String("queue", r.Name), slog.String("vhost", r.VHost),
@@ -241,6 +248,22 @@ func (x *session) closedForDeletion(a *attachment, r *catalog.Resource, epoch ui
 		}
 		reply(clamp(c.Ready), nil)
 	})
+}
+
+// deleteAgain asks for a deletion again whose outcome is not known, until the catalog has said what became of one. Its owner stays closed until
+// then: the deletion may come into force yet.
+func (a *attachment) deleteAgain(r *catalog.Resource, epoch uint64) {
+	a.sh.box.After(endAgain, call(func() {
+		a.sh.deleteResource(r, epoch, func(o catalog.ItemResult, err error) {
+			if err != nil {
+				a.deleteAgain(r, epoch)
+				return
+			}
+			if a.closing--; o.Refused != nil && !a.gone {
+				a.reopen()
+			}
+		})
+	}))
 }
 
 // reopen undoes Close. It is said again on each later stream, for it may have been lost with this one, until another Close has found the

@@ -316,6 +316,43 @@ func TestDeletionsAreDecidedByTheOwnerOfTheEpoch(t *testing.T) {
 	}
 }
 
+// An owner that has closed for a deletion stays closed until it is known what became of that: it must not be left, since it opens then, nor told to
+// open. What it confirmed would go with the queue if the deletion came into force after all.
+func TestAnOwnerStaysClosedWhileItsDeletionMayComeIntoForce(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		h := newHarness(t, Limits{})
+		c := h.client()
+		o := c.declare(durable("q"))
+		var answers []func(catalog.Result, error)
+		h.answerLater = func(done func(catalog.Result, error)) { answers = append(answers, done) }
+		h.do(func() { c.s.DeleteQueue("q", false, true, func(_ uint32, e *broker.Error) { c.result("delete", e) }) })
+		open := func() int { return len(all[protocol.Reopen](o)) + len(all[protocol.Detach](o)) }
+		h.sim.RunFor(20 * time.Second)
+		if len(answers) != 1 || open() != 0 {
+			t.Fatalf("%d proposals; opened %d times while it waits for the catalog", len(answers), open())
+		}
+		answers[0](catalog.Result{}, broker.Errorf(broker.Uncertain, "not known"))
+		h.sim.RunFor(20 * time.Second)
+		if c.expect("delete: error 11 not known"); len(answers) != 2 || open() != 0 {
+			t.Fatalf("%d proposals; opened %d times while the outcome is not known", len(answers), open())
+		}
+		answers[1](catalog.Result{}, errors.New("this one was not made")) // which says nothing of the first
+		h.sim.RunFor(20 * time.Second)
+		if len(answers) != 3 || open() != 0 {
+			t.Fatalf("%d proposals; opened %d times after another that was not made", len(answers), open())
+		}
+		one := catalog.ItemResult{}
+		if refused {
+			one.Refused = &catalog.Refusal{Code: catalog.VersionMoved}
+		}
+		answers[2](catalog.Result{Items: []catalog.ItemResult{one}}, nil)
+		h.settle()
+		if n := len(all[protocol.Reopen](o)); (n == 1) != refused {
+			t.Errorf("refused %v: told to open %d times", refused, n)
+		}
+	}
+}
+
 // What undoes a Close may be lost with its stream: it is said again on the next, until another Close found the owner open.
 func TestReopenIsSaidAgain(t *testing.T) {
 	h := newHarness(t, Limits{})

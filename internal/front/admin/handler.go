@@ -176,6 +176,7 @@ var statuses = map[broker.Code]struct {
 	broker.NotAllowed:     {http.StatusForbidden, "not_allowed"},
 	broker.NotImplemented: {http.StatusNotImplemented, "not_implemented"},
 	broker.Unavailable:    {http.StatusServiceUnavailable, "unavailable"},
+	broker.Uncertain:      {http.StatusServiceUnavailable, "unavailable"},
 	broker.ResourceError:  {http.StatusTooManyRequests, "limit_reached"},
 	broker.TooLarge:       {http.StatusRequestEntityTooLarge, "too_large"},
 }

@@ -61,7 +61,7 @@ var brokerCodes = [...]uint16{
 	broker.Internal: wire.InternalError, broker.NotFound: wire.NotFound, broker.AccessRefused: wire.AccessRefused,
 	broker.Locked: wire.ResourceLocked, broker.Precondition: wire.PreconditionFailed, broker.NotAllowed: wire.NotAllowed,
 	broker.NotImplemented: wire.NotImplemented, broker.Unavailable: wire.InternalError, broker.ResourceError: wire.ResourceError,
-	broker.TooLarge: wire.PreconditionFailed, broker.AuthFailed: wire.AccessRefused,
+	broker.TooLarge: wire.PreconditionFailed, broker.AuthFailed: wire.AccessRefused, broker.Uncertain: wire.InternalError,
 }
 
 func faultOf(err *broker.Error) *fault {
