@@ -160,13 +160,14 @@ func printLossPlan(w io.Writer, p admin.LossPlan, now time.Time) error {
 // lossRows are plans as a table has them: what goes on with which copy, and what is known to be gone.
 func lossRows(plans []admin.LossPlan) (lines [][]string) {
 	for _, p := range plans {
-		known := "nothing known"
-		if p.Entries > 0 {
+		known, from := "nothing known", strconv.FormatUint(p.FromOffset, 10)
+		switch {
+		case p.Entries > 0:
 			known = plural(int(p.Entries), "entry")
+		case p.Candidate == p.Owner: // it goes on where it is, and nobody has asked it where that is
+			known, from = "nothing", "-"
 		}
-		lines = append(lines, []string{
-			p.Kind, p.Resource, p.VHost, strconv.Itoa(int(p.Partition)), p.Candidate, strconv.FormatUint(p.FromOffset, 10), known, strings.Join(p.Missing, ", "),
-		})
+		lines = append(lines, []string{p.Kind, p.Resource, p.VHost, strconv.Itoa(int(p.Partition)), p.Candidate, from, known, strings.Join(p.Missing, ", ")})
 	}
 	return lines
 }
