@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"github.com/tanist/tanist/internal/core/broker"
 	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/control"
@@ -495,6 +497,9 @@ func TestHealthAndMetrics(t *testing.T) {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("metrics lack %q", line)
 		}
+	}
+	if wrong, err := promlint.New(bytes.NewReader(text)).Lint(); err != nil || len(wrong) > 0 { // what promtool check metrics says
+		t.Errorf("metrics that Prometheus objects to: %v, %v", wrong, err)
 	}
 }
 
