@@ -173,6 +173,11 @@ func TestASealedCopyTellsItsOwner(t *testing.T) {
 		if got := c.bodies(); answered != sealed || len(got) != want {
 			t.Errorf("%d of 2 copies answered a seal: delivered %v", answered, got)
 		}
+		c.publish("d")
+		g.run(50)
+		if no := take[protocol.PublishRefused](c); len(no) > 0 {
+			t.Errorf("%d of 2 copies answered a seal: refused %+v, which the next owner would take", answered, no)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type feed struct {
 	up      bool // there is a session with its node
 	doubted bool // it came back with less than it had said: it counts for nothing in this epoch
 	damaged bool // by its own word: it counts for nothing until it says otherwise
+	sealed  bool // by its own word, for a later epoch: it follows no more
 	image   *imageFeed
 	kept    *imageFeed // was interrupted, and is held open for the copy to go on with
 	missed  int64      // bytes that were appended since it is not fed, in this epoch
@@ -131,11 +132,12 @@ func (r *replica) standing(m protocol.Standing) {
 	if m.Asked && (f.Standing() || f.image != nil) {
 		return // it has said the same unasked, and what it is sent since is on its way
 	}
+	if f.sealed = m.Sealed; f.sealed {
+		r.reach() // what is published waits: the next owner takes it
+		return
+	}
 	f.pause()
 	f.up, f.reason, f.damaged = true, m.Damaged, m.Damaged != "" || m.Partial
-	if m.Sealed {
-		f.reason = "it was sealed for a change of owner"
-	}
 	if f.damaged {
 		r.copy.Renews(f.Store) // whatever it had said that it holds
 	}
@@ -464,7 +466,7 @@ const (
 func (r *replica) reach() {
 	switch {
 	case r.alone == outdone && r.copy.Role() == partition.Owner:
-	case r.copy.Role() != partition.Owner, r.broken() == "" && (r.alone == inTouch || r.followed()):
+	case r.copy.Role() != partition.Owner, r.broken() == "" && !r.outnumbered() && (r.alone == inTouch || r.followed()):
 		if r.alone != inTouch {
 			r.alone = inTouch
 			r.getAgain() // who asked meanwhile comes before consumers
@@ -480,11 +482,23 @@ func (r *replica) reach() {
 func (r *replica) followed() bool {
 	n := 1
 	for _, f := range r.feeds {
-		if f.up && !f.learner && !f.doubted && f.Standing() {
+		if f.up && !f.learner && !f.doubted && !f.sealed && f.Standing() {
 			n++
 		}
 	}
 	return n >= int(r.w) || len(r.feeds) == 0
+}
+
+// outnumbered reports whether so many of the copies in reach have said that they were sealed that another owner may have been chosen. Publishes are not
+// refused for that: they wait, and the next owner takes them, be it this one.
+func (r *replica) outnumbered() bool {
+	n, sealed := r.reachable(), 0
+	for _, f := range r.feeds {
+		if f.up && !f.learner && !f.doubted && f.reason == "" && f.sealed {
+			sealed++
+		}
+	}
+	return sealed > 0 && n-sealed < int(r.w)
 }
 
 // cutOff reports whether an owner must not hand out what is in a queue: it reaches too few copies, knows that another was chosen, or is fenced, since where its lease is over an operator may have had another chosen. What is confirmed of a stream may be read all the same.

@@ -28,12 +28,14 @@ type replica struct {
 	telling   bool      // the copies wait to be told what was confirmed, and a timer is set
 	pacing    bool      // what goes to another node waits, and a timer is set
 	tidy      bool      // producers may have to be forgotten
+	alone     isolation // why an owner hands nothing out of a queue, if it does not
 	hurt      bool      // the node was told that this copy is to own and is damaged
 	givesUp   bool      // what a damaged copy holds is about to be given up
 	ended     bool      // nothing begins here any more
 	madeAnew  uint8     // how often this run has made the copy anew, as it was damaged
 	toTell    telling   // of the change of owner that this one's epoch began with
 	regained  regained  // the last that it took in
+	halts     uint16    // how often the node had stood still when the other copies were asked last whether they follow
 	w         int32     // copies that a confirm needs, this one included
 	reignFrom uint64    // offset at which the epoch began
 	inlets    []*inlet  // of an owner, as producers, applied and side are
@@ -63,10 +65,8 @@ type replica struct {
 	// a position of a later epoch counts as one of an earlier epoch, too.
 	reign, confirmed atomic.Uint64
 
-	ahead    uint64    // what the manager was told of partition.Copy.Ahead
-	fence    *fence    // nil: the lease lets it take what comes
-	halts    uint16    // how often the node had stood still when the other copies were asked last whether they follow
-	alone    isolation // why an owner hands nothing out of a queue, if it does not
+	ahead    uint64 // what the manager was told of partition.Copy.Ahead
+	fence    *fence // nil: the lease lets it take what comes
 	saidHeld uint64
 	keep     uint64   // of a follower: from where the owner says that some copy needs the log; 0: it has not said yet
 	known    uint64   // the confirmed position, as the owner said it last
