@@ -43,13 +43,15 @@ const (
 	ActBalance Act = "balance"
 	// ActRelapse keeps an owner from its controller and starts a copy anew that has promised the next epoch.
 	ActRelapse Act = "relapse"
+	// ActRaise has something need all its copies, and keeps one of them from its owner while the catalog's answer is awaited.
+	ActRaise Act = "raise"
 )
 
 // DrawnActs are the acts that a seed draws from. To add one is to make all seeds other simulations: new ones are played where they are asked for.
 var DrawnActs = []Act{ActNone, ActWithout, ActController, ActRelay, ActWipe, ActReplace, ActLoss}
 
 // Acts are all acts.
-var Acts = append(slices.Clone(DrawnActs), ActFlip, ActLease, ActBalance, ActRelapse)
+var Acts = append(slices.Clone(DrawnActs), ActFlip, ActLease, ActBalance, ActRelapse, ActRaise)
 
 const (
 	// servesWithin is how long, in virtual time, what is left of a cluster may take to serve everything: the liveness expiry, an election,
@@ -119,6 +121,8 @@ func (w *world) act() bool {
 		ok = g.balance()
 	case ActRelapse:
 		ok = g.relapse()
+	case ActRaise:
+		ok = g.raise()
 	}
 	if !ok {
 		return false

@@ -30,7 +30,7 @@ func TestActs(t *testing.T) {
 		t.Run(string(a), func(t *testing.T) {
 			t.Parallel()
 			epochs, nodes := uint64(0), 3
-			if a != ActWithout && a != ActController && a != ActRelay && a != ActRelapse {
+			if a != ActWithout && a != ActController && a != ActRelay && a != ActRelapse && a != ActRaise {
 				nodes = 5
 			}
 			for seed := range uint64(6) {

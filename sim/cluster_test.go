@@ -128,17 +128,19 @@ func TestEveryClusterFaultHappens(t *testing.T) {
 
 // TestAimedSeeds plays the acts that no seed draws: see TestFreshSeeds.
 func TestAimedSeeds(t *testing.T) {
-	fresh(t, 80, func(i uint64) Options {
+	fresh(t, 100, func(i uint64) Options {
 		o := Options{Nodes: nodesOf(i), Small: i%9 > 0, Faults: []Fault{}}
-		switch i % 4 {
+		switch i % 5 {
 		case 0:
 			o.Act = ActFlip
 		case 1:
 			o.Act = ActLease
 		case 2:
 			o.Act = ActRelapse
+		case 3:
+			o.Act = ActRaise
 		default:
-			o.Act, o.Nodes = ActBalance, 4+int(i/4%2)
+			o.Act, o.Nodes = ActBalance, 4+int(i/5%2)
 		}
 		return o
 	})

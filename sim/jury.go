@@ -467,6 +467,11 @@ func (m *mouth) handsOut(h *history, own *holding, it protocol.Item) {
 		return
 	}
 	h.given[offset] = max(h.given[offset], m.epoch)
+	if c := h.w.holder(h.p, offset); it.Again && c != nil && h.w.hurting == 0 && m.e.h.site.well() && c.host.site.well() {
+		h.w.fail("%s: %s hands out the message at offset %d, which session %d on %s holds: nothing has kept it from claiming that", h.name(),
+			m.e.h.instance(), offset, c.id, c.host.site.name)
+		return
+	}
 	if offset < own.base.Offset {
 		return // within what an image was of
 	}
@@ -529,4 +534,15 @@ func (s *site) gaveUp(p ident.Partition) {
 	if w.cluster() && !w.operator.moves && !w.losses && !w.flipped() && h.newest != nil && slices.ContainsFunc(h.newest.Followers, follows) {
 		w.fail("%s: the copy on %s is made anew, and nothing has kept it from going on with its log", h.name(), s.name)
 	}
+}
+
+// holder is a client that has been handed what lies at an offset and has not settled it; nil if there is none.
+func (w *world) holder(p ident.Partition, offset uint64) *client {
+	for _, c := range w.clients {
+		held := func(d delivery) bool { return d.ref.Partition == p && d.ref.Offset == offset && !w.stale(d) }
+		if w.cluster() && c.open && !c.ended && slices.ContainsFunc(c.held, held) {
+			return c
+		}
+	}
+	return nil
 }

@@ -180,6 +180,9 @@ type overheard struct {
 
 // ChangeMembers implements replica.Members.
 func (o overheard) ChangeMembers(m catalog.Membership, done func(error)) {
+	if f := o.s.w.proposed; f != nil {
+		f(o.s, m)
+	}
 	o.s.w.say("%s proposes of %v, from version %d: followers %v, learners %v, %s", o.s.name, m.Partition, m.Version, m.Followers, m.Learners, m.Policy)
 	o.Members.ChangeMembers(m, func(err error) {
 		o.s.w.say("%s is answered about %v, version %d: %v", o.s.name, m.Partition, m.Version, err)

@@ -316,3 +316,34 @@ func (g *stage) slowed(s *site, most time.Duration) {
 		clear(w.links)
 	})
 }
+
+// raise has something need all its copies, and keeps one of them from its owner as soon as that asks the catalog: nothing is confirmed without it
+// from before the evidence is read (design 2 §5, joint rule), however long the answer takes.
+func (g *stage) raise() bool {
+	w := g.w
+	t := w.targets[g.rng.IntN(len(w.targets))]
+	owner, copies := w.ownerOf(t), w.copiesOf(t)
+	p, known := w.partitionOf(t)
+	if t.memory || t.maker || !known || owner == nil || owner.host == nil || len(copies) != 3 {
+		return true
+	}
+	with, most := copies[1+g.rng.IntN(2)], between(g.rng.Uint64(), 50*time.Millisecond, 500*time.Millisecond)
+	asked := false
+	w.proposed = func(by *site, m catalog.Membership) {
+		if asked || by != owner || m.Partition != p || m.Policy != "all_durable" {
+			return
+		}
+		asked = true
+		g.apart([]*site{owner}, []*site{with})
+		if l := w.leader(); l != nil {
+			g.slowed(l, most)
+		}
+	}
+	w.operator.changed = true
+	w.operator.want(t.spec.Name, "all_durable", 0)
+	w.sim.RunUntil(func() bool { return asked || w.failed() }, servesWithin)
+	w.proposed = nil
+	w.sim.RunFor(between(g.rng.Uint64(), 50*time.Millisecond, time.Second))
+	g.giveBack()
+	return !w.failed()
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tanist/tanist/check"
+	"github.com/tanist/tanist/internal/core/catalog"
 	"github.com/tanist/tanist/internal/core/ident"
 	"github.com/tanist/tanist/internal/engine/mesh"
 	"github.com/tanist/tanist/internal/engine/storage"
@@ -37,10 +38,11 @@ type world struct {
 	largest   int    // bytes of a body, about
 	led       string // member that leads the catalog's consensus, as was said for the highest term
 	term      uint64
-	sealed    bool                     // a copy has promised something
-	harms     map[string]harm          // what was done to each run
-	answers   map[uint64]check.Outcome // of probes
-	policy    string                   // that resources are declared with
+	sealed    bool                                 // a copy has promised something
+	proposed  func(by *site, m catalog.Membership) // if not nil, hears of every change that an owner proposes
+	harms     map[string]harm                      // what was done to each run
+	answers   map[uint64]check.Outcome             // of probes
+	policy    string                               // that resources are declared with
 	judge     *check.Checker
 	rng       *rand.Rand // of load and faults
 
