@@ -58,6 +58,8 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		"a cut at a snapshot": {Seed: 3004, Nodes: 3, Small: true, Faults: []Fault{}, Act: ActRelay},
 		// A node that had just started told the controller nothing of whom it reached, and another was suspected that it did reach.
 		"a start beside a new controller": {Seed: 80375, Nodes: 3, Small: true},
+		// The simulation held what a copy had confirmed, before it broke, against what it held when it was started.
+		"a copy that broke": {Seed: 127, Nodes: 3, Small: true, Act: ActFlip},
 		// An owner that heard nobody went on delivering for as long again after its sessions had ended for silence.
 		"an owner that hears nobody": {Seed: 90246, Nodes: 3, Small: true},
 		// An owner that had been replaced while it was cut off delivered again, as soon as it reached copies that followed another by then.
