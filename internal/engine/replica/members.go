@@ -102,13 +102,14 @@ func (r *replica) resets() {
 }
 
 // changeMembers begins the next change of the members or the policy that the assignment and the wishes of its resource ask for and that can be
-// proposed now, one at a time. It is called whenever anything has happened: what is missing last may be a learner's progress, this copy's
-// own, or the state that is loaded before it serves. What is to be is in the catalog alone, so that any run of any owner goes on with it.
+// proposed now, one at a time. It is called whenever anything has happened: what is missing last may be a learner's progress, or this copy's
+// own. It does not wait until the owner serves: where its first mark lacks a copy that is gone for good, a learner in that one's place is what lets
+// it. What is to be is in the catalog alone, so that any run of any owner goes on with it.
 func (r *replica) changeMembers() {
 	if r.changing != nil {
 		r.settleLowered()
 	}
-	if r.m.env.Members == nil || r.want.Pending != nil || r.phase < claiming {
+	if r.m.env.Members == nil || r.want == nil || r.want.Pending != nil || r.copy.Role() != partition.Owner {
 		return
 	}
 	switch x := r.changing; {

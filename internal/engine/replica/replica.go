@@ -355,6 +355,8 @@ func (r *replica) Flush() {
 	r.stirred = false
 	if stirred && r.phase >= claiming {
 		r.side.work(r)
+	}
+	if stirred {
 		r.changeMembers()
 	}
 	if r.phase >= claiming {

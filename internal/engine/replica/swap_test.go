@@ -333,6 +333,29 @@ func TestAllDurableWithALostCopy(t *testing.T) {
 	}
 }
 
+// A copy is lost for good before a new owner's mark is confirmed, for which every copy is needed: a learner takes its place all the same (design 2
+// §5: what it has to hold is the epoch's start with its mark), or nobody would ever own.
+func TestAllDurableWithACopyLostBeforeTheMark(t *testing.T) {
+	g := newTrio(t, 67, 4)
+	g.declare(catalog.Queue, 1, 2)
+	c := g.client(0)
+	g.wish("all_durable", 3)
+	g.load(c, 5)
+	g.nodes[2].kill()
+	g.transition(1, 0, 1)
+	g.run(200)
+	if s := g.nodes[1].status(); s.Confirmed == s.Durable {
+		t.Fatalf("the mark is confirmed without one of three copies: the test shows nothing: %+v", s)
+	}
+	g.say([]int{3}, []int{2})
+	g.run(200)
+	g.members(2, 0, 3)
+	if s := g.nodes[1].status(); s.Confirmed != s.Durable {
+		t.Fatalf("the mark is not confirmed: %+v", s)
+	}
+	g.load(g.client(1), 3)
+}
+
 // More copies than are wished: the first that is to leave goes, and only then does W follow.
 func TestACopyIsTakenAway(t *testing.T) {
 	g, c := loaded(t, 62, 3, catalog.Queue, 3, 1, 2)
