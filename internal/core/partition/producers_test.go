@@ -313,3 +313,13 @@ func TestSource(t *testing.T) {
 		}
 	})
 }
+
+// TestANewStreamTakesNothingForConfirmed: that a later number is in the log says nothing of an earlier one, which may have been refused.
+func TestANewStreamTakesNothingForConfirmed(t *testing.T) {
+	var table Producers
+	table.Confirm(batch.Run{Kind: batch.KindRecord, Producer: 1, First: 9, Count: 1}, 9, 0)
+	s := NewSource(&table, 1, 7)
+	if told, _ := s.Confirmed(100); told != 7 || s.Expect() != 10 {
+		t.Errorf("below %d is taken for confirmed, and %d is expected: want 7 and 10", told, s.Expect())
+	}
+}
