@@ -182,6 +182,9 @@ var queueScripts = []script{
 	{"an accept confirmed by a later owner, and delivered again", RuleSettled, queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 2, 1), settle("q", 2, 1, Accept), Event{Kind: Disturbed}, again("q", 1, 1),
 		settle("q", 1, 1, Requeue), again("q", 1, 1), with(kept("q", 1), accepted), again("q", 1, 1))},
+	{"accepted, confirmed, and back after a second word of the same session", RuleSettled, queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), Event{Kind: Disturbed}, again("q", 2, 1), settle("q", 2, 1, Requeue), again("q", 1, 1),
+		settle("q", 1, 1, Accept), with(kept("q", 1), accepted), settle("q", 1, 1, Requeue), again("q", 1, 1))},
 	{"held through a node that goes on, and given to another", RuleHeld, queue(
 		pub(1, "q"), ok(1), opened(2), opened(3), got("q", 1, 1), lost(2), again("q", 3, 1))},
 	{"accepted and back in the same run", RuleSettled, queue(
@@ -254,6 +257,9 @@ var ownerScripts = []script{
 	{"an accept of a session that was cut off is heard after the message went to another", "", queue(
 		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), Event{Kind: Disturbed}, settle("q", 1, 1, Accept), got("q", 2, 1),
 		settle("q", 2, 1, Requeue), Event{Kind: Calm}, counts("q", 0), drained("q"))},
+	{"a second word on what one session had twice, after the first was confirmed", "", queue(
+		pub(1, "q"), ok(1), opened(2), got("q", 1, 1), Event{Kind: Disturbed}, again("q", 2, 1), settle("q", 2, 1, Requeue), again("q", 1, 1),
+		settle("q", 1, 1, Accept), with(kept("q", 1), accepted), settle("q", 1, 1, Requeue), Event{Kind: Calm}, counts("q", 0), drained("q"))},
 	{"damage that was injected", "", queue(
 		pub(1, "q"), ok(1), Event{Kind: Injected}, of(Damaged, "q"), drained("q"))},
 	{"a settle that was damaged", "", queue(

@@ -305,8 +305,8 @@ func (c *Checker) settle(r *resource, e Event) {
 	if !c.live(e.Session) && c.live(m.held) {
 		return // a late word of a session that a crash has ended; somebody else has the message by now
 	}
-	if c.scattered && m.kept && m.settled != Requeue && m.settler != e.Session {
-		return // a late word of a session that was given up; what somebody else has had confirmed since stands
+	if c.scattered && m.kept && m.settled != Requeue {
+		return // a late word, of a session that was given up or on an earlier delivery to this one; what has been confirmed since stands
 	}
 	in := uint64(0)
 	if c.live(e.Session) {
