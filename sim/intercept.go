@@ -258,16 +258,16 @@ func (e *ears) confirmed(s said) {
 	}
 }
 
-// unlogged looks at a settle that is answered before anything has become durable since it was heard: it has settled nothing. That is right of what
-// was handed out in an earlier epoch: it may be settled since then, or have been given to another before it was claimed. It is not right of what this
-// owner has handed out in this epoch, and is told of for the first time.
+// unlogged looks at a settle that is answered before anything has become durable since it was heard. Where an owner before had heard it, that one may have
+// logged it. Else it has settled nothing. That is right of what was handed out in an earlier epoch: it may be settled since then, or have been
+// given to another before it was claimed. It is not right of what this owner has handed out in this epoch.
 func (e *ear) unlogged(s *said) {
 	own := e.w.historyOf(e.p).copies[e.h.site.witness]
-	if own == nil || s.by != e || own.end() > s.end || e.w.flipped() {
+	if own == nil || s.by != e || s.again || own.end() > s.end || e.w.flipped() {
 		return
 	}
 	s.messages = slices.DeleteFunc(s.messages, func(m handed) bool {
-		if epoch, given := e.given[m.offset]; given && epoch == s.epoch && !s.again {
+		if epoch, given := e.given[m.offset]; given && epoch == s.epoch {
 			e.w.fail("%s: %s answers that message %d is settled before that is durable", s.key, e.h.instance(), m.message)
 		}
 		return true
