@@ -31,7 +31,7 @@ import (
 
 	"github.com/tanist/tanist/internal/config"
 	"github.com/tanist/tanist/internal/node/memory"
-	"github.com/tanist/tanist/internal/node/processors"
+	"github.com/tanist/tanist/internal/port/processors"
 )
 
 // Product is the name that clients are told.

@@ -407,7 +407,8 @@ func (w *writer) makeRoom() error {
 const filePage = 4 << 10
 
 // filled is the group with zeros behind it, to the end of its last page or of the file. The system must read what it is to change a part of;
-// in a file that was used before that would be a read of the disk for each page, on the way of everybody who waits. No page more is written.
+// in a file that was used before that would be a read of the disk for each page, on the way of everybody who waits; and whole pages can be written
+// past its cache (vfs.WriteSync). No page more is written.
 func (w *writer) filled() []byte {
 	end := w.cur.size + int64(len(w.buf))
 	n := min(-end&(filePage-1), max(0, w.s.opt.FileSize-end))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sort"
+	"sync"
 	"syscall"
 )
 
@@ -25,7 +26,7 @@ func osOpen(name string, flag int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{f}, nil
+	return &osFile{File: f, refused: flag&os.O_RDWR == 0, unsynced: flag&os.O_CREATE == 0}, nil
 }
 
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
@@ -80,9 +81,49 @@ func (osFS) Free(dir string) (uint64, error) {
 	return s.Bavail * uint64(s.Bsize), nil
 }
 
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+
+	mu       sync.Mutex // of what follows; held while something is written or synced
+	unsynced bool       // something may have been written that no sync has followed
+	edge     edge
+	direct   *os.File // the same file, written past the system's cache; opened when needed
+	refused  bool     // there is no such thing
+}
+
+// WriteAt writes all of p at off.
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writeAt(p, off)
+}
+
+func (f *osFile) writeAt(p []byte, off int64) (int, error) {
+	f.unsynced = true
+	f.edge.forget(off, len(p))
+	return f.File.WriteAt(p, off)
+}
+
+// Close closes the file.
+func (f *osFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.File.Close()
+	if f.direct != nil {
+		err = errors.Join(err, f.direct.Close())
+		f.direct = nil
+	}
+	f.refused = true
+	return err
+}
 
 func (f *osFile) Sync() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sync()
+}
+
+func (f *osFile) sync() error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))
 		if errors.Is(err, syscall.EINTR) {
@@ -91,6 +132,7 @@ func (f *osFile) Sync() error {
 		if err != nil {
 			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 		}
+		f.unsynced = false
 		return nil
 	}
 }

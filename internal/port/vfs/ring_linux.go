@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -31,7 +30,7 @@ type ring struct {
 	cqMask          uint32
 	cqes            []completion
 
-	p     []byte // what is being written: it is kept here, and on no goroutine's stack, for as long as the kernel reads it
+	held  []byte // what is being written: it is nobody else's memory, so the kernel may read it for as long as it likes
 	tasks uint64 // submitted so far; each completion says which one it is of
 }
 
@@ -126,6 +125,10 @@ func (r *ring) open(fd int, p *ringParams) (err error) {
 	if r.entries, err = unix.Mmap(fd, atEntries, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
+	// Of whole pages and in its place for good, as is needed to write past the system's cache.
+	if r.held, err = unix.Mmap(-1, 0, pageSize+ringMost, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
 	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[off])) }
 	r.sqTail, r.sqMask, r.sqArray = at(p.sq.tail), *at(p.sq.mask), unsafe.Slice(at(p.sq.array), p.sqEntries)
 	r.sqes = unsafe.Slice((*submission)(unsafe.Pointer(&r.entries[0])), p.sqEntries)
@@ -138,7 +141,7 @@ func (r *ring) open(fd int, p *ringParams) (err error) {
 
 func (r *ring) close() error {
 	err := r.file.Close()
-	for _, m := range [][]byte{r.queues, r.entries} {
+	for _, m := range [][]byte{r.queues, r.entries, r.held} {
 		if m != nil {
 			err = errors.Join(err, unix.Munmap(m))
 		}
@@ -191,26 +194,25 @@ func (r *ring) result() (completion, error) {
 	return c, nil
 }
 
-// writeSync writes p and then syncs. There is one completion: of the write where that failed or fell short, and else of the sync.
-func (r *ring) writeSync(fd uintptr, p []byte, off int64) (c completion, err error) {
-	r.p = p
-	chain := [2]submission{
-		{
-			opcode: opWrite, flags: chained | elsewhere | silent, fd: int32(fd), off: uint64(off),
-			addr: uint64(uintptr(unsafe.Pointer(&r.p[0]))), len: uint32(len(p)), userData: ofWrite,
-		},
-		{opcode: opFsync, flags: elsewhere, fd: int32(fd), opFlags: datasync, userData: ofSync},
+// hold takes what is to be written, in two pieces, and says how much that is.
+func (r *ring) hold(a, b []byte) int { return copy(r.held[copy(r.held, a):], b) + len(a) }
+
+// writeSync writes n bytes of what the ring holds, and syncs. There is one completion. With a file that is written past the system's cache it is of a write
+// that ends when it is durable, without a thread of the kernel for it; else it is of the write where that failed or fell short, and of the sync where not.
+func (r *ring) writeSync(fd uintptr, n int, off int64, direct bool) (c completion, err error) {
+	chain, tasks := [2]submission{{
+		opcode: opWrite, flags: chained | elsewhere | silent, fd: int32(fd), off: uint64(off),
+		addr: uint64(uintptr(unsafe.Pointer(&r.held[0]))), len: uint32(n), userData: ofWrite,
+	}, {opcode: opFsync, flags: elsewhere, fd: int32(fd), opFlags: datasync, userData: ofSync}}, 2
+	if direct {
+		chain[0].flags, chain[0].opFlags, tasks = 0, unix.RWF_DSYNC, 1
 	}
 	var failed error
-	if err := r.raw.Control(func(ring uintptr) { failed = r.submit(ring, chain[:]...) }); err != nil {
+	if err := r.raw.Control(func(ring uintptr) { failed = r.submit(ring, chain[:tasks]...) }); err != nil {
 		failed = errNotTaken
 	}
 	if failed == nil {
 		c, failed = r.result()
 	}
-	if !errors.Is(failed, errLost) {
-		r.p = nil
-	}
-	runtime.KeepAlive(p)
 	return c, failed
 }

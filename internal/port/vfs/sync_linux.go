@@ -2,9 +2,12 @@ package vfs
 
 import (
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // rings are the process's rings: as many as have been needed at a time. They are kept.
@@ -59,41 +62,188 @@ func Rings() error {
 const ringMost = 64 << 10
 
 // WriteSync is WriteAt and then Sync, by io_uring where there is one and little is written.
+//
+// What is written begins where a page does, with what is there before off: the system need not read it, and can be passed by.
 func (f *osFile) WriteSync(p []byte, off int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, known := f.before(off)
+	err := f.writeSync(before, p, off, known)
+	if err != nil {
+		f.edge.forget(off, len(p))
+		return err
+	}
+	f.edge.keep(before, p, off, known)
+	return nil
+}
+
+func (f *osFile) writeSync(before, p []byte, off int64, known bool) error {
 	if len(p) == 0 || len(p) > ringMost {
-		return writeThenSync(f, p, off)
+		return f.plainly(before, p, off)
 	}
 	r, err := takeRing()
 	if err != nil {
-		return writeThenSync(f, p, off)
+		return f.plainly(before, p, off)
 	}
+	to, direct := f.File, false
+	if known && (off+int64(len(p)))%pageSize == 0 && !f.unsynced && f.goesDirect() {
+		to, direct = f.direct, true
+	}
+	f.unsynced = f.unsynced || !direct
+	n := r.hold(before, p)
 	var c completion
 	var failed error
-	raw, err := f.SyscallConn()
+	raw, err := to.SyscallConn()
 	if err == nil { // Control keeps the file's number from being another file's until the kernel is done with it
-		err = raw.Control(func(fd uintptr) { c, failed = r.writeSync(fd, p, off) })
+		err = raw.Control(func(fd uintptr) { c, failed = r.writeSync(fd, n, off-int64(len(before)), direct) })
 	}
 	giveRing(r, failed)
 	switch {
-	case errors.Is(failed, errLost): // it may yet write what p holds by then: the file is not to be trusted any more
+	case errors.Is(failed, errLost): // it may yet be written: the file is not to be trusted any more
 		return &os.PathError{Op: "write", Path: f.Name(), Err: failed}
 	case err != nil || failed != nil:
-		return writeThenSync(f, p, off)
+		return f.plainly(before, p, off)
+	case direct:
+		return f.directOutcome(c, n, before, p, off)
 	}
-	return f.outcome(c, p, off)
+	return f.outcome(c, before, p, off)
+}
+
+// plainly writes and syncs by plain calls.
+func (f *osFile) plainly(before, p []byte, off int64) error {
+	if len(before) > 0 {
+		// One call: the system need not read a page that is written whole.
+		f.unsynced = true
+		if err := f.writeBoth(before, p, off-int64(len(before))); err != nil {
+			return err
+		}
+	} else if _, err := f.writeAt(p, off); err != nil {
+		return err
+	}
+	return f.sync()
+}
+
+// writeBoth writes two pieces that follow each other, and what is left of them where the system wrote a part.
+func (f *osFile) writeBoth(a, b []byte, off int64) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var n int
+	var failed error
+	if err := raw.Control(func(fd uintptr) { n, failed = unix.Pwritev(int(fd), [][]byte{a, b}, off) }); err != nil {
+		return err
+	}
+	if failed != nil || n < len(a) {
+		n = 0 // by the plain call, which says what is wrong
+		if _, err := f.File.WriteAt(a, off); err != nil {
+			return err
+		}
+		n = len(a)
+	}
+	_, err = f.File.WriteAt(b[n-len(a):], off+int64(n))
+	return err
 }
 
 // outcome is what a completion says. After a sync that failed nothing is tried again; a write that did not come to its end is made by plain
 // calls, which say more exactly what is wrong, as a full disk.
-func (f *osFile) outcome(c completion, p []byte, off int64) error {
+func (f *osFile) outcome(c completion, before, p []byte, off int64) error {
 	errno := syscall.Errno(-min(c.res, 0))
 	switch {
 	case c.userData == ofSync && errno == 0:
+		f.unsynced = false
 		return nil
 	case c.userData == ofSync && errno != syscall.EINTR && errno != syscall.ECANCELED: // with these it did not begin
 		return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: errno}
 	case c.userData == ofWrite && errno == syscall.EIO:
 		return &os.PathError{Op: "write", Path: f.Name(), Err: errno}
 	}
-	return writeThenSync(f, p, off)
+	return f.plainly(before, p, off)
+}
+
+// directOutcome is what the completion of a write says that is done only once it is durable. What the system does not do at all, or did in part, is
+// done by plain calls. After any other failure nothing is tried again: it may be one of the sync.
+func (f *osFile) directOutcome(c completion, n int, before, p []byte, off int64) error {
+	if int(c.res) == n {
+		return nil
+	}
+	switch errno := syscall.Errno(-min(c.res, 0)); errno {
+	case syscall.EINVAL, syscall.EOPNOTSUPP:
+		f.refused = true
+	case 0, syscall.EAGAIN, syscall.EINTR, syscall.ECANCELED:
+	default:
+		return &os.PathError{Op: "write and sync", Path: f.Name(), Err: errno}
+	}
+	return f.plainly(before, p, off)
+}
+
+// goesDirect reports whether the file can be written past the system's cache, as f.direct then. It is asked for once.
+func (f *osFile) goesDirect() bool {
+	if f.direct != nil || f.refused {
+		return f.direct != nil
+	}
+	f.refused = true
+	was, err := f.Stat()
+	if err != nil || !was.Mode().IsRegular() {
+		return false
+	}
+	d, err := os.OpenFile(f.Name(), os.O_RDWR|syscall.O_DIRECT, 0)
+	if err != nil {
+		return false
+	}
+	if is, err := d.Stat(); err != nil || !os.SameFile(was, is) { // it goes by another name now
+		_ = d.Close() // nothing was written to it
+		return false
+	}
+	f.direct, f.refused = d, false
+	return true
+}
+
+// pageSize is what is written to files at a time past the system's cache: no disk has larger blocks.
+const pageSize = 4 << 10
+
+// edge is what the page holds in which the last WriteSync ended, up to there, so that the next one need not read it.
+type edge struct {
+	at    int64 // where the page begins
+	bytes []byte
+}
+
+// forget drops what is about to be changed.
+func (e *edge) forget(off int64, n int) {
+	if off < e.at+pageSize && off+int64(n) > e.at {
+		e.bytes = e.bytes[:0]
+	}
+}
+
+// keep takes the end of what was written; before is what its first page holds before off, if that is known.
+func (e *edge) keep(before, p []byte, off int64, known bool) {
+	end := off + int64(len(p))
+	at := max(end-1, 0) &^ (pageSize - 1)
+	switch {
+	case len(p) == 0:
+	case at >= off:
+		e.at, e.bytes = at, append(e.bytes[:0], p[at-off:]...)
+	case known: // in the page that it began in
+		e.at, e.bytes = at, append(append(e.bytes[:0], before...), p...)
+	default:
+		e.bytes = e.bytes[:0]
+	}
+}
+
+// before is what the page of off holds before it; known is false where that cannot be read. It is valid until the next write.
+func (f *osFile) before(off int64) (before []byte, known bool) {
+	at := off &^ (pageSize - 1)
+	n := int(off - at)
+	if n == 0 {
+		return nil, true
+	}
+	e := &f.edge
+	if e.at != at || len(e.bytes) < n {
+		page := make([]byte, n)
+		if _, err := f.ReadAt(page, at); err != nil && !errors.Is(err, io.EOF) { // what a file does not have reads as zeros
+			return nil, false
+		}
+		e.at, e.bytes = at, page
+	}
+	return e.bytes[:n], true
 }

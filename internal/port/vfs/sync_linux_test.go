@@ -110,7 +110,7 @@ func TestOutcome(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.c.userData, c.c.res), func(t *testing.T) {
 			f := osCreate(t)
-			if err := f.(*osFile).outcome(c.c, []byte("bytes"), 3); !errors.Is(err, c.want) {
+			if err := f.(*osFile).outcome(c.c, nil, []byte("bytes"), 3); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			if size, err := f.Size(); err != nil || (size == 8) != c.again {

@@ -60,7 +60,8 @@ type File interface {
 }
 
 // WriteSync writes all of p at off and makes it durable, with what was written before: WriteAt and then Sync, which files of the operating
-// system do at less cost together. After an error nothing is known of either, as after one of theirs.
+// system do at less cost together, and at the least where it ends with a page of 4096 bytes. After an error nothing is known of either, as after one of
+// theirs.
 func WriteSync(f File, p []byte, off int64) error {
 	if w, ok := f.(interface{ WriteSync([]byte, int64) error }); ok {
 		return w.WriteSync(p, off)

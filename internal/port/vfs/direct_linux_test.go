@@ -1,0 +1,198 @@
+package vfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// needDirect skips where files cannot be written past the system's cache, and gives one that can, of a mebibyte.
+func needDirect(t *testing.T) *osFile {
+	t.Helper()
+	needRings(t)
+	f := osCreate(t).(*osFile)
+	if err := f.Preallocate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if !f.goesDirect() {
+		t.Skip("no O_DIRECT here")
+	}
+	return f
+}
+
+func page(b byte) []byte { return bytes.Repeat([]byte{b}, pageSize) }
+
+// Pages that are written whole go past the system's cache, and what the cache holds of them is dropped; the part of a page that was written
+// before goes with them.
+func TestGroupsGoDirect(t *testing.T) {
+	f := needDirect(t)
+	r := ownRing(t)
+	var want []byte
+	read := func() {
+		t.Helper()
+		got := make([]byte, 4*pageSize) // the cache has all of it now
+		if _, err := f.ReadAt(got, 0); err != nil {
+			t.Fatal(err)
+		}
+		if want = append(want, make([]byte, len(got)-len(want))...); !bytes.Equal(got, want) {
+			t.Error("other bytes than were written")
+		}
+	}
+	for i, end := range []int{100, 700, pageSize, pageSize + 1, 2*pageSize + 9, 3 * pageSize} {
+		off := max(0, len(bytes.TrimRight(want, "\x00")))
+		p := bytes.Repeat([]byte{byte(i + 1)}, end-off)
+		p = append(p, make([]byte, -end&(pageSize-1))...)
+		want = append(want[:off], p...)
+		if err := WriteSync(f, p, int64(off)); err != nil {
+			t.Fatal(err)
+		}
+		s := r.sqes[(*r.sqTail-1)&r.sqMask]
+		if s.opcode != opWrite || s.opFlags != unix.RWF_DSYNC || s.fd != int32(f.direct.Fd()) || s.off%pageSize != 0 || s.len%pageSize != 0 {
+			t.Errorf("group %d went by %+v", i, s)
+		}
+		read()
+	}
+}
+
+// What was written before without a sync is synced with what comes then.
+func TestWhatIsNotSyncedIsSyncedFirst(t *testing.T) {
+	f := needDirect(t)
+	r := ownRing(t)
+	last := func() (opcode uint8) { return r.sqes[(*r.sqTail-1)&r.sqMask].opcode }
+	write := func(want uint8) {
+		t.Helper()
+		if err := WriteSync(f, page(1), pageSize); err != nil {
+			t.Fatal(err)
+		}
+		if got := last(); got != want {
+			t.Errorf("operation %d, want %d", got, want)
+		}
+	}
+	write(opWrite)
+	if _, err := f.WriteAt(page(2), 0); err != nil {
+		t.Fatal(err)
+	}
+	write(opFsync)
+	write(opWrite)
+	if _, err := f.WriteAt(page(2), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	write(opWrite)
+
+	again, err := OS().Open(f.Name()) // who knows what the run before left
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	f = again.(*osFile)
+	write(opFsync)
+	write(opWrite)
+}
+
+// What is not written as whole pages, or not where it was thought to be, goes through the cache.
+func TestWhatDoesNotGoDirect(t *testing.T) {
+	t.Run("a part of a page", func(t *testing.T) {
+		f := needDirect(t)
+		if err := errors.Join(WriteSync(f, page(1), 0), WriteSync(f, []byte("part"), 10), WriteSync(f, []byte("part"), pageSize-2)); err != nil {
+			t.Fatal(err)
+		}
+		want := append(page(1), "rt"...)
+		copy(want[10:], "part")
+		copy(want[pageSize-2:], "pa")
+		got := make([]byte, len(want))
+		if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("other bytes than were written (%v)", err)
+		}
+	})
+	t.Run("a file that goes by another name", func(t *testing.T) {
+		needDirect(t)
+		f := osCreate(t).(*osFile)
+		if err := os.Rename(f.Name(), f.Name()+".old"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f.Name(), []byte("another's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteSync(f, page(1), 0); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := os.ReadFile(f.Name()); err != nil || string(p) != "another's" {
+			t.Errorf("the other file has %d bytes (%v)", len(p), err)
+		}
+		if p, err := os.ReadFile(f.Name() + ".old"); err != nil || !bytes.Equal(p, page(1)) {
+			t.Errorf("the file has %d bytes (%v)", len(p), err)
+		}
+	})
+	t.Run("a file that may only be read", func(t *testing.T) {
+		f := needDirect(t)
+		if err := WriteSync(f, page(1), 0); err != nil {
+			t.Fatal(err)
+		}
+		again, err := OS().OpenRead(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		again.(*osFile).unsynced = false
+		if err := WriteSync(again, page(2), 0); !errors.Is(err, syscall.EBADF) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A page of which the file ends in the middle is filled with zeros before what is written, as the system would.
+func TestGroupsBeyondTheEnd(t *testing.T) {
+	needDirect(t)
+	f := osCreate(t)
+	if err := WriteSync(f, page(1)[:pageSize-300], pageSize+300); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 2*pageSize)
+	want := append(make([]byte, pageSize+300), page(1)[300:]...)
+	if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("other bytes than were written (%v)", err)
+	}
+}
+
+// A write that the system does not do this way, or did in part, is made whole; after any other failure nothing is tried again.
+func TestDirectOutcome(t *testing.T) {
+	for _, c := range []struct {
+		res          int32
+		want         error
+		again, never bool // written by plain calls; not tried this way any more
+	}{
+		{res: pageSize},
+		{res: 512, again: true},
+		{res: 0, again: true},
+		{res: -int32(syscall.EAGAIN), again: true},
+		{res: -int32(syscall.EINVAL), again: true, never: true},
+		{res: -int32(syscall.EOPNOTSUPP), again: true, never: true},
+		{res: -int32(syscall.EIO), want: syscall.EIO},
+		{res: -int32(syscall.ENOSPC), want: syscall.ENOSPC},
+	} {
+		t.Run(fmt.Sprint(c.res), func(t *testing.T) {
+			f, err := OS().Create(filepath.Join(t.TempDir(), "file"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			o := f.(*osFile)
+			if err := o.directOutcome(completion{userData: ofWrite, res: c.res}, pageSize, []byte("before"), page(1)[6:], 6); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			p, err := os.ReadFile(o.Name())
+			if want := append([]byte("before"), page(1)[6:]...); err != nil || c.again != bytes.Equal(p, want) || o.refused != c.never {
+				t.Errorf("the file has %d bytes (%v), refused %v", len(p), err, o.refused)
+			}
+		})
+	}
+}
