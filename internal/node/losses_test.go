@@ -239,7 +239,7 @@ func TestALossIsAcceptedOnlyAsItWasPlanned(t *testing.T) {
 
 // TestAPlanKnowsWhatTheLostOwnerConfirmedAfterTheControllerWasLostToo: owners tell every node, for the controller may be lost with them.
 func TestAPlanKnowsWhatTheLostOwnerConfirmedAfterTheControllerWasLostToo(t *testing.T) {
-	b := bereave(t, 11, 20, false)
+	b := bereave(t, 12, 20, false)
 	first := b.leading(0)
 	b.kill(b.index(first.name))
 	other := slices.IndexFunc(b.nodes, func(w *world) bool {

@@ -22,7 +22,7 @@ func (n *Node) place(r *catalog.Resource) (ident.Instance, []catalog.Member) {
 	for i := range sites {
 		sites[i].Full = n.full[sites[i].Node]
 	}
-	owner, followers, ok := control.Place(r.VHost+"\x00"+r.Name, sites, r.Target())
+	owner, followers, ok := control.Place(r.VHost+"\x00"+r.Name, n.local.Node, sites, r.Target())
 	if !ok {
 		return n.local, nil
 	}

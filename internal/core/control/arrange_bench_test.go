@@ -23,7 +23,7 @@ func BenchmarkArrange(b *testing.B) {
 				sites[j].Load = catalog.Load{Owned: (i + j) % len(sites)}
 			}
 			name := fmt.Sprint("q", i)
-			owner, followers, _ := Place(name, sites, 3)
+			owner, followers, _ := Place(name, "", sites, 3)
 			items = append(items, catalog.DeclareResource(catalog.Resource{
 				VHost: "/", Name: name, Kind: catalog.Queue, Durable: true, Queue: &queue.Settings{},
 			}, owner, followers, 1))

@@ -37,11 +37,12 @@ func Sites(v *catalog.View, live func(node string) bool) []Site {
 	return out
 }
 
-// Place chooses where a new resource's copies go: the owner where the fewest are owned, the followers spread over zones first and then
-// where the fewest copies are, ties by a hash of key and node (design 2 §12). Copies go to live nodes that are not draining, as many as
+// Place chooses where a new resource's copies go: the owner where the fewest are owned and then the fewest copies are, the followers spread over
+// zones first and then where the fewest copies are, ties by a hash of key and node (design 2 §12). Of nodes that are as good, near owns, which is
+// that of the client who asks: who declares a queue often uses it, and what goes through its owner's node alone goes over one connection less. Copies go to live nodes that are not draining, as many as
 // there are, at most wanted. A node whose disk is full takes none while another can; where all others are, they do. Where all that live are
 // draining, one of them owns, and nobody follows. ok is false if none lives. The order of sites does not matter.
-func Place(key string, sites []Site, wanted int) (owner ident.Instance, followers []catalog.Member, ok bool) {
+func Place(key, near string, sites []Site, wanted int) (owner ident.Instance, followers []catalog.Member, ok bool) {
 	free := slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.open() })
 	if len(free) == 0 {
 		free = slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Live || s.Draining })
@@ -53,15 +54,16 @@ func Place(key string, sites []Site, wanted int) (owner ident.Instance, follower
 		return ident.Instance{}, nil, false
 	}
 	tie := byHash(key)
-	first := slices.MinFunc(free, func(a, b Site) int {
-		return cmp.Or(cmp.Compare(a.Load.Owned, b.Load.Owned), cmp.Compare(a.Load.Copies(), b.Load.Copies()), tie(a.Node, b.Node))
+	chosen := slices.MinFunc(free, func(a, b Site) int {
+		return cmp.Or(cmp.Compare(a.Load.Owned, b.Load.Owned), cmp.Compare(a.Load.Copies(), b.Load.Copies()), nearer(near, a.Node, b.Node),
+			tie(a.Node, b.Node))
 	})
 	zones := map[string]int{}
-	for taken := first; ; {
+	for taken := chosen; ; {
 		zones[taken.Zone]++
 		free = slices.DeleteFunc(free, func(s Site) bool { return s.Node == taken.Node })
 		if len(free) == 0 || len(followers)+1 >= wanted {
-			return first.Instance, followers, true
+			return chosen.Instance, followers, true
 		}
 		taken = best(free, zones, tie)
 		followers = append(followers, taken.member())
@@ -75,6 +77,19 @@ func best(free []Site, zones map[string]int, tie func(a, b string) int) Site {
 		return cmp.Or(cmp.Compare(zones[a.Zone], zones[b.Zone]), cmp.Compare(a.Load.Copies(), b.Load.Copies()),
 			cmp.Compare(b.Load.Owned, a.Load.Owned), tie(a.Node, b.Node))
 	})
+}
+
+// nearer orders one node before all others.
+func nearer(node, a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == node:
+		return -1
+	case b == node:
+		return 1
+	}
+	return 0
 }
 
 // byHash orders nodes differently for each key, so that ties spread.

@@ -45,7 +45,8 @@ func TestPlacementsBalanceWithinOne(t *testing.T) {
 		for copies := 1; copies <= 5; copies++ {
 			sites := sitesOf(make([]string, nodes)...)
 			for i := range 500 {
-				owner, followers, ok := Place(fmt.Sprint("queue", i), sites, copies)
+				near := [...]string{"", "a", "b"}[i%3] // clients of few nodes do not fill them
+				owner, followers, ok := Place(fmt.Sprint("queue", i), near, sites, copies)
 				if !ok || len(followers)+1 != min(copies, nodes) {
 					t.Fatalf("%d copies on %d nodes: %v %v", copies, nodes, ok, followers)
 				}
@@ -66,13 +67,40 @@ func TestPlacementsBalanceWithinOne(t *testing.T) {
 func TestTiesSpread(t *testing.T) {
 	sites, owned := sitesOf("", "", ""), map[string]int{}
 	for i := range 300 { // as many clients at once would have it, who all see the same
-		owner, _, _ := Place(fmt.Sprint("queue", i), sites, 1)
+		owner, _, _ := Place(fmt.Sprint("queue", i), "", sites, 1)
 		owned[owner.Node]++
 	}
 	for _, n := range []string{"a", "b", "c"} {
 		if owned[n] < 60 {
 			t.Errorf("ties do not spread: %v", owned)
 		}
+	}
+}
+
+// Of nodes that are as good, the one whose client asks owns, and no other.
+func TestTiesGoToWhoeverAsks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Site)
+		owns   bool
+	}{
+		{"as good", func(*Site) {}, true},
+		{"owns more", func(s *Site) { s.Load.Owned++ }, false},
+		{"follows more", func(s *Site) { s.Load.Followed++ }, false},
+		{"full", func(s *Site) { s.Full = true }, false},
+		{"draining", func(s *Site) { s.Draining = true }, false},
+		{"not there", func(s *Site) { s.Node = "d" }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range 20 { // by hash it would own a third of them
+				sites := sitesOf("", "", "")
+				c.change(&sites[2])
+				owner, followers, ok := Place(fmt.Sprint("queue", i), "c", sites, 2)
+				if !ok || len(followers) != 1 || (owner.Node == "c") != c.owns {
+					t.Errorf("%v owns, %v follow", owner.Node, followers)
+				}
+			}
+		})
 	}
 }
 
@@ -89,9 +117,10 @@ func TestPlacementAgainstEnumeration(t *testing.T) {
 			})
 		}
 		wanted := rapid.IntRange(1, 5).Draw(t, "copies")
-		owner, followers, ok := Place("q", sites, wanted)
+		near := rapid.SampledFrom([]string{"", "a", "b", "z"}).Draw(t, "near")
+		owner, followers, ok := Place("q", near, sites, wanted)
 		shuffled := rapid.Permutation(sites).Draw(t, "order")
-		if o, f, again := Place("q", shuffled, wanted); o != owner || !slices.Equal(f, followers) || again != ok {
+		if o, f, again := Place("q", near, shuffled, wanted); o != owner || !slices.Equal(f, followers) || again != ok {
 			t.Fatalf("the order of nodes decides: %v %v, %v %v", owner, followers, o, f)
 		}
 		open := slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Live || s.Draining || s.Full })
