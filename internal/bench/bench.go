@@ -15,6 +15,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/tanist/tanist/internal/port/processors"
 )
 
 // Target is a broker to measure.
@@ -107,11 +109,24 @@ type run struct {
 // throw away each body: as often as by default, collecting would take a tenth of what they take of the processors.
 const collectAt = 800
 
+// lightly has the clients keep to one processor while they have little to do, as a node does, until end is called: where they share the
+// processors with a broker, what it takes to wake their threads is taken from it.
+func lightly(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { processors.Keep(ctx) })
+	return func() {
+		cancel()
+		keeper.Wait()
+	}
+}
+
 // Throughput puts a load on a target and measures it. The error is the first that a client met.
 func Throughput(ctx context.Context, t Target, l Load) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer debug.SetGCPercent(debug.SetGCPercent(collectAt))
+	defer lightly(ctx)()
 	r := &run{load: l, target: t, times: newTimes(), stop: stop, began: time.Now()}
 	if err := r.declare(); err != nil {
 		return Result{}, err

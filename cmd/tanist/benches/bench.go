@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,6 @@ import (
 	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/bench"
 	"github.com/tanist/tanist/internal/core/units"
-	"github.com/tanist/tanist/internal/port/processors"
 )
 
 // New is the verb bench with what is below it.
@@ -27,18 +25,6 @@ Without --url a broker of this program is started over an empty directory and re
 	}
 	c.AddCommand(newBenchThroughput(), newBenchQueues(), newBenchIdle(), newBenchReaders(), newBenchStart(), newBenchFailover(), newBenchReplace())
 	return c
-}
-
-// lightly has the clients keep to one processor while they have little to do, as a node does, until the end is called: where they share the
-// processors with a broker, what their threads take to be woken is taken from it.
-func lightly(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var keeper sync.WaitGroup
-	keeper.Go(func() { processors.Keep(ctx) })
-	return func() {
-		cancel()
-		keeper.Wait()
-	}
 }
 
 // benchOptions are the flags of all benchmarks.
@@ -95,7 +81,6 @@ func (o *benchOptions) prepare() error {
 
 // with finds the broker to measure, or starts one, and removes it afterwards.
 func (o *benchOptions) with(ctx context.Context, do func(bench.Target) error) error {
-	defer lightly(ctx)()
 	if len(o.urls) > 0 {
 		t := bench.Target{URLs: o.urls, Probes: []bench.Probe{{Metrics: o.metrics, PID: o.pid}}}
 		if o.metrics == "" && o.pid == 0 {
