@@ -15,8 +15,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/tanist/tanist/internal/port/processors"
 )
 
 // Target is a broker to measure.
@@ -58,8 +56,10 @@ type Load struct {
 	Duration time.Duration
 	// Begin, once closed, has the measurement begin, after Warmup; nil: at once. Until ends it before Duration is over, by what was confirmed
 	// in it; nil: nothing does.
-	Begin  <-chan struct{}
-	Until  func(confirmed int64) bool
+	Begin <-chan struct{}
+	Until func(confirmed int64) bool
+	// During runs beside the clients and ends when its context does, which is when they are done; nil: nothing does.
+	During func(context.Context)
 	Prefix string // of the names of the resources
 	Keep   bool   // do not delete the resources at the end
 }
@@ -109,24 +109,17 @@ type run struct {
 // throw away each body: as often as by default, collecting would take a tenth of what they take of the processors.
 const collectAt = 800
 
-// lightly has the clients keep to one processor while they have little to do, as a node does, until end is called: where they share the
-// processors with a broker, what it takes to wake their threads is taken from it.
-func lightly(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var keeper sync.WaitGroup
-	keeper.Go(func() { processors.Keep(ctx) })
-	return func() {
-		cancel()
-		keeper.Wait()
-	}
-}
-
 // Throughput puts a load on a target and measures it. The error is the first that a client met.
 func Throughput(ctx context.Context, t Target, l Load) (Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer debug.SetGCPercent(debug.SetGCPercent(collectAt))
-	defer lightly(ctx)()
+	if l.During != nil {
+		var beside sync.WaitGroup
+		beside.Go(func() { l.During(ctx) })
+		defer beside.Wait()
+		defer stop()
+	}
 	r := &run{load: l, target: t, times: newTimes(), stop: stop, began: time.Now()}
 	if err := r.declare(); err != nil {
 		return Result{}, err

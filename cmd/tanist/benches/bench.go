@@ -14,6 +14,7 @@ import (
 	"github.com/tanist/tanist/cmd/tanist/show"
 	"github.com/tanist/tanist/internal/bench"
 	"github.com/tanist/tanist/internal/core/units"
+	"github.com/tanist/tanist/internal/port/processors"
 )
 
 // New is the verb bench with what is below it.
@@ -54,6 +55,8 @@ func (o *benchOptions) addNodes(c *cobra.Command) {
 }
 
 func (o *benchOptions) addLoad(c *cobra.Command) {
+	// Where clients share the processors with a broker, what it takes to wake their threads is taken from it.
+	o.load.During = processors.Keep
 	p := c.Flags()
 	p.IntVar(&o.load.Connections, "connections", 4, "publishers, each with a connection")
 	p.IntVar(&o.load.InFlight, "in-flight", 1000, "unconfirmed messages of each publisher")
