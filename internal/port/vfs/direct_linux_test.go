@@ -21,7 +21,7 @@ func needDirect(t *testing.T) *osFile {
 		t.Fatal(err)
 	}
 	if !f.goesDirect() {
-		t.Skip("no O_DIRECT here")
+		t.Skip("no files here that can be written past the cache")
 	}
 	return f
 }

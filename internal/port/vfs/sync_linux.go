@@ -177,12 +177,17 @@ func (f *osFile) directOutcome(c completion, n int, before, p []byte, off int64)
 	return f.plainly(before, p, off)
 }
 
-// goesDirect reports whether the file can be written past the system's cache, as f.direct then. It is asked for once.
+// goesDirect reports whether the file can be written past the system's cache, as f.direct then. It is asked for once. Only file systems are taken
+// of which it is known that they drop what the cache has of the pages, and that such a write is durable when it ends; a refusal costs speed only.
 func (f *osFile) goesDirect() bool {
 	if f.direct != nil || f.refused {
 		return f.direct != nil
 	}
 	f.refused = true
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil || fs.Type != unix.EXT4_SUPER_MAGIC && fs.Type != unix.XFS_SUPER_MAGIC {
+		return false
+	}
 	was, err := f.Stat()
 	if err != nil || !was.Mode().IsRegular() {
 		return false
