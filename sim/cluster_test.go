@@ -92,6 +92,8 @@ func TestClusterSeedsThatFailed(t *testing.T) {
 		"claims right after their time": {Seed: 3467292990, Nodes: 3},
 		// Not a mistake of the product: a session had a message twice; its reject was confirmed, and its word on the other delivery was taken for a later one.
 		"a second word of the same session": {Seed: 4371, Nodes: 3, Small: true},
+		// All disks were full as the first owner was replaced, and all nodes lost what they had in memory: nobody had the evidence.
+		"evidence on full disks": {Seed: 991, Nodes: 3, Small: true},
 		// Not a mistake of the product: a controller that had stood still gave nodes 300 ms to be heard, and one of them stood still for those.
 		"halted one after the other": {Seed: 74, Nodes: 3, Act: ActNone, Skip: []int{3}, Clients: 1},
 	} {

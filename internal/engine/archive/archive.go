@@ -132,6 +132,11 @@ func Open(env Env) *Archive {
 			a.put(e)
 		}
 	}
+	if err == nil && broken == 0 && len(records) == 0 {
+		if err := a.file.ready(); err != nil {
+			trace.Warn(env.Trace, "evidence.write.failed", slog.String("error", err.Error()))
+		}
+	}
 	a.unkept = nil
 	a.countAside()
 	a.box = env.Loop.Spawn("evidence", a)

@@ -189,6 +189,11 @@ func (f *file) write(list []*evidence.Evidence, all func() []*evidence.Evidence)
 	} else {
 		err = f.add(b)
 	}
+	return f.outcome(err)
+}
+
+// outcome takes note of how a write went.
+func (f *file) outcome(err error) error {
 	f.failed = err != nil
 	if f.failed {
 		f.at = f.clock.Mono()
@@ -223,7 +228,20 @@ func (f *file) add(b []byte) error {
 		return err
 	}
 	f.end += int64(len(b))
+	if f.room-f.end < step/2 {
+		if err := f.f.Preallocate(f.room + step); err == nil { // else there is room for some: that it is used up is said then
+			f.room += step
+		}
+	}
 	return f.f.Sync()
+}
+
+// ready makes the file where there is none, so that what is decided while the disk is full has its room.
+func (f *file) ready() error {
+	if f.f != nil || f.newer {
+		return nil
+	}
+	return f.outcome(f.make(nil))
 }
 
 // make writes the file anew.

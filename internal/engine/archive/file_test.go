@@ -234,3 +234,23 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// What is decided while the disk is full is written: its room was taken before (simulation, seed 991).
+func TestAFullDiskKeepsWhatIsDecided(t *testing.T) {
+	disk, now := vfs.NewMemory(1), time.Duration(0)
+	f := opened(disk, &now)
+	if err := f.ready(); err != nil {
+		t.Fatal(err)
+	}
+	disk.Full(true)
+	for n := range 50 {
+		if err := f.write([]*evidence.Evidence{record(n, "while it was full")}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk.Crash(0)
+	records, broken, err := opened(disk, &now).read()
+	if err != nil || broken != 0 || len(records) != 50 {
+		t.Errorf("%d records, %d bytes broken, %v", len(records), broken, err)
+	}
+}

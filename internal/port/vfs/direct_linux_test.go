@@ -21,6 +21,9 @@ func needDirect(t *testing.T) *osFile {
 		t.Fatal(err)
 	}
 	if !f.goesDirect() {
+		if os.Getenv("E2E_DIRECT") != "" {
+			t.Fatal("files here cannot be written past the cache")
+		}
 		t.Skip("no files here that can be written past the cache")
 	}
 	return f
@@ -52,9 +55,9 @@ func TestGroupsGoDirect(t *testing.T) {
 		if err := WriteSync(f, p, int64(off)); err != nil {
 			t.Fatal(err)
 		}
-		s := r.sqes[(*r.sqTail-1)&r.sqMask]
-		if s.opcode != opWrite || s.opFlags != unix.RWF_DSYNC || s.fd != int32(f.direct.Fd()) || s.off%pageSize != 0 || s.len%pageSize != 0 {
-			t.Errorf("group %d went by %+v", i, s)
+		b := r.aio.control
+		if b.data != uint64(i+1) || b.opcode != aioWrite || b.rwFlags != unix.RWF_DSYNC || b.fd != uint32(f.direct.Fd()) || b.off%pageSize != 0 || b.size%pageSize != 0 {
+			t.Errorf("group %d went by %+v", i, b)
 		}
 		read()
 	}
@@ -64,29 +67,29 @@ func TestGroupsGoDirect(t *testing.T) {
 func TestWhatIsNotSyncedIsSyncedFirst(t *testing.T) {
 	f := needDirect(t)
 	r := ownRing(t)
-	last := func() (opcode uint8) { return r.sqes[(*r.sqTail-1)&r.sqMask].opcode }
-	write := func(want uint8) {
+	write := func(direct bool) {
 		t.Helper()
+		ring, aio := *r.sqTail, r.aio.tasks
 		if err := WriteSync(f, page(1), pageSize); err != nil {
 			t.Fatal(err)
 		}
-		if got := last(); got != want {
-			t.Errorf("operation %d, want %d", got, want)
+		if (*r.sqTail == ring) != direct || (r.aio.tasks == aio+1) != direct {
+			t.Errorf("%d tasks of the ring, %d past the cache; direct is to be %v", *r.sqTail-ring, r.aio.tasks-aio, direct)
 		}
 	}
-	write(opWrite)
+	write(true)
 	if _, err := f.WriteAt(page(2), 0); err != nil {
 		t.Fatal(err)
 	}
-	write(opFsync)
-	write(opWrite)
+	write(false)
+	write(true)
 	if _, err := f.WriteAt(page(2), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	write(opWrite)
+	write(true)
 
 	again, err := OS().Open(f.Name()) // who knows what the run before left
 	if err != nil {
@@ -94,8 +97,8 @@ func TestWhatIsNotSyncedIsSyncedFirst(t *testing.T) {
 	}
 	defer again.Close()
 	f = again.(*osFile)
-	write(opFsync)
-	write(opWrite)
+	write(false)
+	write(true)
 }
 
 // What is not written as whole pages, or not where it was thought to be, goes through the cache.
@@ -194,5 +197,54 @@ func TestDirectOutcome(t *testing.T) {
 				t.Errorf("the file has %d bytes (%v), refused %v", len(p), err, o.refused)
 			}
 		})
+	}
+}
+
+// An end that is of another write is never taken for the word that this one is durable; the context is out of use then, and plain calls do the work.
+func TestAStaleEndIsNotBelieved(t *testing.T) {
+	f := needDirect(t)
+	r := ownRing(t)
+	if err := WriteSync(f, page(1), 0); err != nil {
+		t.Fatal(err)
+	}
+	look := r.aio.done
+	r.aio.done = func(fd uintptr) bool {
+		ended := look(fd)
+		if ended {
+			r.aio.event.data--
+		}
+		return ended
+	}
+	if err := WriteSync(f, page(2), 0); !errors.Is(err, errLost) {
+		t.Errorf("got %v, want that its fate is not known", err)
+	}
+	endsLost(t, r)
+	if err := WriteSync(f, page(3), 0); err != nil {
+		t.Errorf("by plain calls: %v", err)
+	}
+}
+
+// What the kernel does not take is not waited for.
+func TestAWriteThatIsNotTaken(t *testing.T) {
+	needDirect(t)
+	r := ownRing(t)
+	for range 3 {
+		if _, err := r.aio.write(1<<20, r.held[:pageSize], 0); !errors.Is(err, errNotTaken) { // of no file
+			t.Errorf("got %v", err)
+		}
+	}
+	f := needDirect(t)
+	if err := WriteSync(f, page(1), 0); err != nil || f.refused {
+		t.Errorf("afterwards: %v, refused %v", err, f.refused)
+	}
+}
+
+func TestKernelsThatAreNotBelieved(t *testing.T) {
+	for release, broken := range map[string]bool{
+		"6.12.90-amd64": false, "6.14.0": false, "6.15.11": true, "6.15-rc3": true, "6.16.1": true, "6.17.2": false, "6.1.0-35": false, "5.15.0": false, "7.0": false,
+	} {
+		if directIsBroken(release) != broken {
+			t.Errorf("%s: %v", release, !broken)
+		}
 	}
 }

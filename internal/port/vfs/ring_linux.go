@@ -31,6 +31,7 @@ type ring struct {
 	cqes            []completion
 
 	held  []byte // what is being written: it is nobody else's memory, so the kernel may read it for as long as it likes
+	aio   *aio   // for what goes past the system's cache; nil where the kernel gives none
 	tasks uint64 // submitted so far; each completion says which one it is of
 }
 
@@ -135,12 +136,18 @@ func (r *ring) open(fd int, p *ringParams) (err error) {
 	r.cqHead, r.cqTail, r.cqMask = at(p.cq.head), at(p.cq.tail), *at(p.cq.mask)
 	r.cqes = unsafe.Slice((*completion)(unsafe.Pointer(&r.queues[p.cq.cqes])), p.cqEntries)
 	r.done = func(uintptr) bool { return atomic.LoadUint32(r.cqTail) != *r.cqHead }
+	if r.aio, err = newAIO(); err != nil {
+		r.aio = nil // all goes through the cache then
+	}
 	r.raw, err = r.file.SyscallConn()
 	return err
 }
 
 func (r *ring) close() error {
 	err := r.file.Close()
+	if r.aio != nil {
+		err = errors.Join(err, r.aio.close())
+	}
 	for _, m := range [][]byte{r.queues, r.entries, r.held} {
 		if m != nil {
 			err = errors.Join(err, unix.Munmap(m))
@@ -197,18 +204,18 @@ func (r *ring) result() (completion, error) {
 // hold takes what is to be written, in two pieces, and says how much that is.
 func (r *ring) hold(a, b []byte) int { return copy(r.held[copy(r.held, a):], b) + len(a) }
 
-// writeSync writes n bytes of what the ring holds, and syncs. There is one completion. With a file that is written past the system's cache it is of a write
-// that ends when it is durable, without a thread of the kernel for it; else it is of the write where that failed or fell short, and of the sync where not.
-func (r *ring) writeSync(fd uintptr, n int, off int64, direct bool) (c completion, err error) {
-	chain, tasks := [2]submission{{
-		opcode: opWrite, flags: chained | elsewhere | silent, fd: int32(fd), off: uint64(off),
-		addr: uint64(uintptr(unsafe.Pointer(&r.held[0]))), len: uint32(n), userData: ofWrite,
-	}, {opcode: opFsync, flags: elsewhere, fd: int32(fd), opFlags: datasync, userData: ofSync}}, 2
-	if direct {
-		chain[0].flags, chain[0].opFlags, tasks = 0, unix.RWF_DSYNC, 1
+// writeSync writes n bytes of what the ring holds and then syncs. There is one completion: of the write where that failed or fell short, and else of
+// the sync.
+func (r *ring) writeSync(fd uintptr, n int, off int64) (c completion, err error) {
+	chain := [2]submission{
+		{
+			opcode: opWrite, flags: chained | elsewhere | silent, fd: int32(fd), off: uint64(off),
+			addr: uint64(uintptr(unsafe.Pointer(&r.held[0]))), len: uint32(n), userData: ofWrite,
+		},
+		{opcode: opFsync, flags: elsewhere, fd: int32(fd), opFlags: datasync, userData: ofSync},
 	}
 	var failed error
-	if err := r.raw.Control(func(ring uintptr) { failed = r.submit(ring, chain[:tasks]...) }); err != nil {
+	if err := r.raw.Control(func(ring uintptr) { failed = r.submit(ring, chain[:]...) }); err != nil {
 		failed = errNotTaken
 	}
 	if failed == nil {

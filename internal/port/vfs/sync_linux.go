@@ -2,8 +2,10 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -86,7 +88,7 @@ func (f *osFile) writeSync(before, p []byte, off int64, known bool) error {
 		return f.plainly(before, p, off)
 	}
 	to, direct := f.File, false
-	if known && (off+int64(len(p)))%pageSize == 0 && !f.unsynced && f.goesDirect() {
+	if r.aio != nil && known && (off+int64(len(p)))%pageSize == 0 && !f.unsynced && f.goesDirect() {
 		to, direct = f.direct, true
 	}
 	f.unsynced = f.unsynced || !direct
@@ -95,7 +97,13 @@ func (f *osFile) writeSync(before, p []byte, off int64, known bool) error {
 	var failed error
 	raw, err := to.SyscallConn()
 	if err == nil { // Control keeps the file's number from being another file's until the kernel is done with it
-		err = raw.Control(func(fd uintptr) { c, failed = r.writeSync(fd, n, off-int64(len(before)), direct) })
+		err = raw.Control(func(fd uintptr) {
+			if direct {
+				c, failed = r.aio.write(fd, r.held[:n], off-int64(len(before)))
+			} else {
+				c, failed = r.writeSync(fd, n, off-int64(len(before)))
+			}
+		})
 	}
 	giveRing(r, failed)
 	switch {
@@ -133,6 +141,9 @@ func (f *osFile) writeBoth(a, b []byte, off int64) error {
 	var failed error
 	if err := raw.Control(func(fd uintptr) { n, failed = unix.Pwritev(int(fd), [][]byte{a, b}, off) }); err != nil {
 		return err
+	}
+	if errors.Is(failed, unix.EIO) {
+		return &os.PathError{Op: "write", Path: f.Name(), Err: failed}
 	}
 	if failed != nil || n < len(a) {
 		n = 0 // by the plain call, which says what is wrong
@@ -178,12 +189,16 @@ func (f *osFile) directOutcome(c completion, n int, before, p []byte, off int64)
 }
 
 // goesDirect reports whether the file can be written past the system's cache, as f.direct then. It is asked for once. Only file systems are taken
-// of which it is known that they drop what the cache has of the pages, and that such a write is durable when it ends; a refusal costs speed only.
+// of which it is known that they drop what the cache has of the pages, and that such a write is durable when it ends, and no kernel of which it is known
+// that it is not; a refusal costs speed only.
 func (f *osFile) goesDirect() bool {
 	if f.direct != nil || f.refused {
 		return f.direct != nil
 	}
 	f.refused = true
+	if release, err := release(); err != nil || directIsBroken(release) {
+		return false
+	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil || fs.Type != unix.EXT4_SUPER_MAGIC && fs.Type != unix.XFS_SUPER_MAGIC {
 		return false
@@ -192,11 +207,11 @@ func (f *osFile) goesDirect() bool {
 	if err != nil || !was.Mode().IsRegular() {
 		return false
 	}
-	d, err := os.OpenFile(f.Name(), os.O_RDWR|syscall.O_DIRECT, 0)
+	d, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDWR|syscall.O_DIRECT, 0) // by number: it may go by another name by now
 	if err != nil {
 		return false
 	}
-	if is, err := d.Stat(); err != nil || !os.SameFile(was, is) { // it goes by another name now
+	if is, err := d.Stat(); err != nil || !os.SameFile(was, is) {
 		_ = d.Close() // nothing was written to it
 		return false
 	}
@@ -204,7 +219,23 @@ func (f *osFile) goesDirect() bool {
 	return true
 }
 
-// pageSize is what is written to files at a time past the system's cache: no disk has larger blocks.
+// release is the kernel's version, such as "6.12.3-amd64".
+func release() (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", err
+	}
+	return unix.ByteSliceToString(u.Release[:]), nil
+}
+
+// directIsBroken reports whether a kernel may take a direct write with RWF_DSYNC for durable too early: 6.15 and early 6.16 did, in parts of a file that were
+// allocated and not written before, on disks without a cache of their own (commit d279c80e0bac; mended by "iomap: Fix broken data integrity guarantees for
+// O_SYNC writes").
+func directIsBroken(release string) bool {
+	return strings.HasPrefix(release, "6.15.") || strings.HasPrefix(release, "6.15-") || strings.HasPrefix(release, "6.16.") || strings.HasPrefix(release, "6.16-")
+}
+
+// pageSize is what is written to files at a time past the system's cache: disks with larger blocks refuse it.
 const pageSize = 4 << 10
 
 // edge is what the page holds in which the last WriteSync ended, up to there, so that the next one need not read it.
