@@ -39,9 +39,10 @@ func Sites(v *catalog.View, live func(node string) bool) []Site {
 
 // Place chooses where a new resource's copies go: the owner where the fewest are owned and then the fewest copies are, the followers spread over
 // zones first and then where the fewest copies are, ties by a hash of key and node (design 2 §12). Of nodes that are as good, near owns, which is
-// that of the client who asks: who declares a queue often uses it, and what goes through its owner's node alone goes over one connection less. Copies go to live nodes that are not draining, as many as
-// there are, at most wanted. A node whose disk is full takes none while another can; where all others are, they do. Where all that live are
-// draining, one of them owns, and nobody follows. ok is false if none lives. The order of sites does not matter.
+// that of the client who asks: who declares a queue often uses it, and what goes through its owner's node alone goes over one connection less.
+// Copies go to live nodes that are not draining, as many as there are, at most wanted. A node whose disk is full takes none while another can; where
+// all others are, they do. Where all that live are draining, one of them owns, and nobody follows. ok is false if none lives. The order of sites
+// does not matter.
 func Place(key, near string, sites []Site, wanted int) (owner ident.Instance, followers []catalog.Member, ok bool) {
 	free := slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.open() })
 	if len(free) == 0 {

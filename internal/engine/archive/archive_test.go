@@ -218,6 +218,28 @@ func TestNothingIsUnderWayOfWhatIsGone(t *testing.T) {
 }
 
 // A node whose controller died with the only record has it still, and gives it to the others when it comes back.
+// All disks are full as the first owner is replaced, and all nodes lose what they have in memory (simulation, seed 991).
+func TestTheFirstRecordIsKeptOnAFullDisk(t *testing.T) {
+	w := newWorld(t, 8, 2)
+	p := w.declare(1)[0]
+	w.all()
+	for _, s := range w.sites {
+		s.disk.Full(true)
+	}
+	e := w.pend(p, w.sites[1])
+	offer(w.sites[0], e)
+	w.commit(e)
+	w.all()
+	for _, s := range w.sites {
+		s.crash(0)
+		s.boot()
+	}
+	w.all()
+	if es := w.sameOf(p); len(es) != 1 || es[0].ID != e.ID {
+		t.Fatalf("kept %s", list(es))
+	}
+}
+
 func TestTheOnlyRecordComesBackWithItsNode(t *testing.T) {
 	w := newWorld(t, 5, 3)
 	p := w.declare(1)[0]

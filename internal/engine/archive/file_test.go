@@ -235,22 +235,24 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// What is decided while the disk is full is written: its room was taken before (simulation, seed 991).
+// What is decided while the disk is full is written: its room was taken before, for the first of all and ahead of what is needed.
 func TestAFullDiskKeepsWhatIsDecided(t *testing.T) {
-	disk, now := vfs.NewMemory(1), time.Duration(0)
-	f := opened(disk, &now)
-	if err := f.ready(); err != nil {
-		t.Fatal(err)
-	}
-	disk.Full(true)
-	for n := range 50 {
-		if err := f.write([]*evidence.Evidence{record(n, "while it was full")}, nil); err != nil {
+	for _, before := range []int{0, 40} { // of 4 KiB: more than half of the first step
+		disk, now := vfs.NewMemory(1), time.Duration(0)
+		f := opened(disk, &now)
+		if err := f.ready(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	disk.Crash(0)
-	records, broken, err := opened(disk, &now).read()
-	if err != nil || broken != 0 || len(records) != 50 {
-		t.Errorf("%d records, %d bytes broken, %v", len(records), broken, err)
+		for n := range before + 30 {
+			disk.Full(n >= before)
+			if err := f.write([]*evidence.Evidence{record(n, strings.Repeat("c", 4<<10))}, nil); err != nil {
+				t.Fatalf("after %d: %v", n, err)
+			}
+		}
+		disk.Crash(0)
+		records, broken, err := opened(disk, &now).read()
+		if err != nil || broken != 0 || len(records) != before+30 {
+			t.Errorf("%d records, %d bytes broken, %v", len(records), broken, err)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func (e *ends) wrap(name string, f vfs.File) vfs.File {
 
 func (f *endsFile) WriteAt(p []byte, off int64) (int, error) {
 	f.e.writes++
-	if end := off + int64(len(p)); end%filePage != 0 {
+	if end := off + int64(len(p)); end%vfs.PageSize != 0 {
 		f.e.odd = append(f.e.odd, end)
 	}
 	return f.File.WriteAt(p, off)

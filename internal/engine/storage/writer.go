@@ -403,21 +403,18 @@ func (w *writer) makeRoom() error {
 	return w.roll()
 }
 
-// filePage is what the system reads and writes at a time, in bytes. Where its own pages are larger, a write costs a read now and then.
-const filePage = 4 << 10
-
 // filled is the group with zeros behind it, to the end of its last page or of the file. The system must read what it is to change a part of;
 // in a file that was used before that would be a read of the disk for each page, on the way of everybody who waits; and whole pages can be written
 // past its cache (vfs.WriteSync). No page more is written.
 func (w *writer) filled() []byte {
 	end := w.cur.size + int64(len(w.buf))
-	n := min(-end&(filePage-1), max(0, w.s.opt.FileSize-end))
+	n := min(-end&(vfs.PageSize-1), max(0, w.s.opt.FileSize-end))
 	filled := append(w.buf, zeros[:n]...)
 	w.buf = filled[:len(w.buf)]
 	return filled
 }
 
-var zeros [filePage]byte
+var zeros [vfs.PageSize]byte
 
 // commit writes and syncs the group.
 func (w *writer) commit() error {

@@ -91,6 +91,13 @@ func (a *aio) close() error {
 	return err
 }
 
+// took takes note of how long a submission took.
+func (a *aio) took(began, ended time.Time) {
+	if ended.Sub(began) >= slowSubmit {
+		a.announced = ended.Add(announceFor)
+	}
+}
+
 // look asks the kernel whether a write has ended, and does not wait.
 func (a *aio) look(uintptr) bool {
 	var now unix.Timespec
@@ -120,9 +127,7 @@ func (a *aio) write(fd uintptr, p []byte, off int64) (c completion, err error) {
 			submit = unix.Syscall
 		}
 		n, _, errno := submit(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&block)))
-		if ended := time.Now(); ended.Sub(began) >= slowSubmit {
-			a.announced = ended.Add(announceFor)
-		}
+		a.took(began, time.Now())
 		switch {
 		case errno == unix.EINVAL || errno == unix.EOPNOTSUPP: // this file's system has no such writes
 			c = completion{userData: ofWrite, res: -int32(errno)}

@@ -50,7 +50,7 @@ func TestWhatIsReadMeanwhile(t *testing.T) {
 		for i := off; i < off+n; i++ {
 			want[i] = byte(draw.Uint32())
 		}
-		p := append(bytes.Clone(want[off:off+n]), make([]byte, -(off+n)&(pageSize-1))...)
+		p := append(bytes.Clone(want[off:off+n]), make([]byte, -(off+n)&(PageSize-1))...)
 		if err := WriteSync(f, p, off); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,7 @@ func needDirect(t *testing.T) *osFile {
 	return f
 }
 
-func page(b byte) []byte { return bytes.Repeat([]byte{b}, pageSize) }
+func page(b byte) []byte { return bytes.Repeat([]byte{b}, PageSize) }
 
 // Pages that are written whole go past the system's cache, and what the cache holds of them is dropped; the part of a page that was written
 // before goes with them.
@@ -39,7 +40,7 @@ func TestGroupsGoDirect(t *testing.T) {
 	var want []byte
 	read := func() {
 		t.Helper()
-		got := make([]byte, 4*pageSize) // the cache has all of it now
+		got := make([]byte, 4*PageSize) // the cache has all of it now
 		if _, err := f.ReadAt(got, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -47,16 +48,16 @@ func TestGroupsGoDirect(t *testing.T) {
 			t.Error("other bytes than were written")
 		}
 	}
-	for i, end := range []int{100, 700, pageSize, pageSize + 1, 2*pageSize + 9, 3 * pageSize} {
+	for i, end := range []int{100, 700, PageSize, PageSize + 1, 2*PageSize + 9, 3 * PageSize} {
 		off := max(0, len(bytes.TrimRight(want, "\x00")))
 		p := bytes.Repeat([]byte{byte(i + 1)}, end-off)
-		p = append(p, make([]byte, -end&(pageSize-1))...)
+		p = append(p, make([]byte, -end&(PageSize-1))...)
 		want = append(want[:off], p...)
 		if err := WriteSync(f, p, int64(off)); err != nil {
 			t.Fatal(err)
 		}
 		b := r.aio.control
-		if b.data != uint64(i+1) || b.opcode != aioWrite || b.rwFlags != unix.RWF_DSYNC || b.fd != uint32(f.direct.Fd()) || b.off%pageSize != 0 || b.size%pageSize != 0 {
+		if b.data != uint64(i+1) || b.opcode != aioWrite || b.rwFlags != unix.RWF_DSYNC || b.fd != uint32(f.direct.Fd()) || b.off%PageSize != 0 || b.size%PageSize != 0 {
 			t.Errorf("group %d went by %+v", i, b)
 		}
 		read()
@@ -70,7 +71,7 @@ func TestWhatIsNotSyncedIsSyncedFirst(t *testing.T) {
 	write := func(direct bool) {
 		t.Helper()
 		ring, aio := *r.sqTail, r.aio.tasks
-		if err := WriteSync(f, page(1), pageSize); err != nil {
+		if err := WriteSync(f, page(1), PageSize); err != nil {
 			t.Fatal(err)
 		}
 		if (*r.sqTail == ring) != direct || (r.aio.tasks == aio+1) != direct {
@@ -105,12 +106,12 @@ func TestWhatIsNotSyncedIsSyncedFirst(t *testing.T) {
 func TestWhatDoesNotGoDirect(t *testing.T) {
 	t.Run("a part of a page", func(t *testing.T) {
 		f := needDirect(t)
-		if err := errors.Join(WriteSync(f, page(1), 0), WriteSync(f, []byte("part"), 10), WriteSync(f, []byte("part"), pageSize-2)); err != nil {
+		if err := errors.Join(WriteSync(f, page(1), 0), WriteSync(f, []byte("part"), 10), WriteSync(f, []byte("part"), PageSize-2)); err != nil {
 			t.Fatal(err)
 		}
 		want := append(page(1), "rt"...)
 		copy(want[10:], "part")
-		copy(want[pageSize-2:], "pa")
+		copy(want[PageSize-2:], "pa")
 		got := make([]byte, len(want))
 		if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("other bytes than were written (%v)", err)
@@ -156,11 +157,11 @@ func TestWhatDoesNotGoDirect(t *testing.T) {
 func TestGroupsBeyondTheEnd(t *testing.T) {
 	needDirect(t)
 	f := osCreate(t)
-	if err := WriteSync(f, page(1)[:pageSize-300], pageSize+300); err != nil {
+	if err := WriteSync(f, page(1)[:PageSize-300], PageSize+300); err != nil {
 		t.Fatal(err)
 	}
-	got := make([]byte, 2*pageSize)
-	want := append(make([]byte, pageSize+300), page(1)[300:]...)
+	got := make([]byte, 2*PageSize)
+	want := append(make([]byte, PageSize+300), page(1)[300:]...)
 	if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("other bytes than were written (%v)", err)
 	}
@@ -173,7 +174,7 @@ func TestDirectOutcome(t *testing.T) {
 		want         error
 		again, never bool // written by plain calls; not tried this way any more
 	}{
-		{res: pageSize},
+		{res: PageSize},
 		{res: 512, again: true},
 		{res: 0, again: true},
 		{res: -int32(syscall.EAGAIN), again: true},
@@ -189,7 +190,7 @@ func TestDirectOutcome(t *testing.T) {
 			}
 			defer f.Close()
 			o := f.(*osFile)
-			if err := o.directOutcome(completion{userData: ofWrite, res: c.res}, pageSize, []byte("before"), page(1)[6:], 6); !errors.Is(err, c.want) {
+			if err := o.directOutcome(completion{userData: ofWrite, res: c.res}, PageSize, []byte("before"), page(1)[6:], 6); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			p, err := os.ReadFile(o.Name())
@@ -229,13 +230,27 @@ func TestAWriteThatIsNotTaken(t *testing.T) {
 	needDirect(t)
 	r := ownRing(t)
 	for range 3 {
-		if _, err := r.aio.write(1<<20, r.held[:pageSize], 0); !errors.Is(err, errNotTaken) { // of no file
+		if _, err := r.aio.write(1<<20, r.held[:PageSize], 0); !errors.Is(err, errNotTaken) { // of no file
 			t.Errorf("got %v", err)
 		}
 	}
 	f := needDirect(t)
 	if err := WriteSync(f, page(1), 0); err != nil || f.refused {
 		t.Errorf("afterwards: %v, refused %v", err, f.refused)
+	}
+}
+
+// After a slow submission the scheduler is told of those that follow, for a while.
+func TestSlowSubmissionsAreAnnounced(t *testing.T) {
+	a, now := &aio{}, time.Now()
+	if a.took(now, now.Add(slowSubmit-1)); now.Before(a.announced) {
+		t.Error("announced after a quick one")
+	}
+	ended := now.Add(slowSubmit)
+	a.took(now, ended)
+	a.took(ended, ended.Add(1)) // a quick one does not end it
+	if !ended.Add(announceFor-1).Before(a.announced) || ended.Add(announceFor).Before(a.announced) {
+		t.Errorf("announced for %v", a.announced.Sub(ended))
 	}
 }
 

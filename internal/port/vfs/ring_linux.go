@@ -127,7 +127,7 @@ func (r *ring) open(fd int, p *ringParams) (err error) {
 		return os.NewSyscallError("mmap", err)
 	}
 	// Of whole pages and in its place for good, as is needed to write past the system's cache.
-	if r.held, err = unix.Mmap(-1, 0, pageSize+ringMost, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+	if r.held, err = unix.Mmap(-1, 0, PageSize+ringMost, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
 	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[off])) }

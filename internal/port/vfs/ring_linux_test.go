@@ -266,15 +266,15 @@ func FuzzWriteSync(f *testing.F) {
 			switch draw.IntN(4) {
 			case 0: // to the end of a page, from where the last one ended
 				off = end
-				p = append(p, make([]byte, -(off+int64(len(p)))&(pageSize-1))...)
+				p = append(p, make([]byte, -(off+int64(len(p)))&(PageSize-1))...)
 			case 1: // over the end of a page
-				off = max(0, end-draw.Int64N(pageSize))
-				p = append(p, make([]byte, -(off+int64(len(p)))&(pageSize-1))...)
+				off = max(0, end-draw.Int64N(PageSize))
+				p = append(p, make([]byte, -(off+int64(len(p)))&(PageSize-1))...)
 			}
 			end = off + int64(len(p))
 			if draw.IntN(8) == 0 {
-				q := make([]byte, draw.IntN(3*pageSize))
-				at := max(0, off-int64(draw.IntN(2*pageSize)))
+				q := make([]byte, draw.IntN(3*PageSize))
+				at := max(0, off-int64(draw.IntN(2*PageSize)))
 				for _, f := range []File{ring, plain} {
 					if _, err := f.WriteAt(q, at); err != nil {
 						t.Fatal(err)

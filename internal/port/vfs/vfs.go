@@ -59,8 +59,12 @@ type File interface {
 	Size() (int64, error)
 }
 
+// PageSize is what systems read and write of files at a time, in bytes. Where a system's own pages are larger a write costs a read now and then, and disks
+// with larger blocks cannot be written past its cache.
+const PageSize = 4 << 10
+
 // WriteSync writes all of p at off and makes it durable, with what was written before: WriteAt and then Sync, which files of the operating
-// system do at less cost together, and at the least where it ends with a page of 4096 bytes. After an error nothing is known of either, as after one of
+// system do at less cost together, and at the least where it ends with a page. After an error nothing is known of either, as after one of
 // theirs.
 func WriteSync(f File, p []byte, off int64) error {
 	if w, ok := f.(interface{ WriteSync([]byte, int64) error }); ok {
